@@ -58,7 +58,9 @@ RESULT = "attribution.json"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Claimed(Records):
-    """What is claimed about an agent, and how well that predicted it in worlds opened after the claim was frozen.
+    """What is claimed about an agent, and how well the claim predicted the agent in new worlds.
+
+    The new worlds were opened only after the claim was frozen (stored with a hash of its content).
 
     Attributes:
         agent: name of the agent.
@@ -77,19 +79,28 @@ class Claimed(Records):
 
     @property
     def sentence(self) -> str:
-        """What the agent is after in each group of worlds, and how strongly; or what is expected of it elsewhere."""
+        """One text that says what the agent is after in each group of worlds, and how strongly.
+
+        For a prediction, it says what is expected of the agent in unseen worlds.
+        """
         return "\n".join(self.sentences)
 
     @property
     def sentences(self) -> list[str]:
-        """The sentence in parts. For a prediction: what is expected or, once worlds were opened, whether it held."""
+        """The sentences of the claim, such as what the agent is after in each group of worlds.
+
+        For a prediction, they say what is expected or, once the unseen worlds were opened, whether it came true.
+        """
         if not self.claim.kinds:
             return [say_all(self.findings)]
         return [*(say_seen(self.claim, self.tests, self.left_out) if self.tests else say_expected(self.claim))]
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One record per stratum (group of worlds) and attribution method, or per kind of unseen worlds and place."""
+        """The claim as a list of dictionaries, one per group of worlds ("stratum") and attribution method.
+
+        For a prediction, there is one per kind of unseen worlds and place, with the expected share.
+        """
         tests = {(test.stratum, test.method): test for test in self.tests}
         of_kinds = [
             {
@@ -124,7 +135,7 @@ class Claimed(Records):
         ]
 
     def to_plain(self) -> dict[str, Any]:
-        """Return everything but the tables of single worlds as plain values."""
+        """Return everything as values that JSON can hold, except for the tables of single worlds."""
         tests = [asdict(test) for test in self.tests]
         if self.claim.kinds:
             claim = self.claim.plain()
@@ -251,7 +262,15 @@ def attribute(
 
 
 def to_ask(text: str, worlds: Worlds | None, out: str | Path | None) -> tuple[Worlds, Folder] | None:
-    """Return the worlds in which to ask an agent and the directory for its answers; None for a run, which has answers.
+    """Return the worlds in which to ask an agent, and the directory for its answers; None if ``text`` is a run
+    directory.
+
+    A run has answers already.
+
+    Args:
+        text: the agent or run, as the user typed it.
+        worlds: the worlds of the option --worlds.
+        out: the directory of the option --out.
 
     Raises:
         ValueError: an option that this needs is missing, or does not apply.
@@ -266,7 +285,7 @@ def to_ask(text: str, worlds: Worlds | None, out: str | Path | None) -> tuple[Wo
 
 
 def freeze(claim: FrozenClaim, out: str | Path | None) -> None:
-    """Freeze a claim in a directory, if there is one, and print its id."""
+    """Freeze a claim about an agent: store it with a hash of its content, if there is a directory, and print its id."""
     if out is not None:
         Folder(out).make()
         freeze_claim(claim, Path(out))
@@ -274,7 +293,8 @@ def freeze(claim: FrozenClaim, out: str | Path | None) -> None:
 
 
 def states_of_claimed(claim: FrozenClaim, path: Path) -> tuple[str, list[States]]:
-    """Return the name of the agent that a claim is about, and its states in a run.
+    """Read what the agent that a claim is about did in a run: return its name there, and its recorded states with its
+    moves.
 
     Raises:
         ValueError: the run contains other agents only.
@@ -290,7 +310,10 @@ def states_of_claimed(claim: FrozenClaim, path: Path) -> tuple[str, list[States]
 
 
 def text_of(source: str | Path | Run) -> str:
-    """Return an agent or a run as it would be typed; a path stays a path even if it is a name that ships."""
+    """Return an agent or a run as the user would type it on the command line.
+
+    A path that equals the name of a shipped agent gets "./" in front, so that it stays a path.
+    """
     if isinstance(source, str):
         return source
     text = str(source.path if isinstance(source, Run) else source)
@@ -298,7 +321,9 @@ def text_of(source: str | Path | Run) -> str:
 
 
 def is_no_run(text: str) -> bool:
-    """Return whether a text is an agent (a kind, a folder of weights, or a file) rather than a run directory."""
+    """Return whether a typed text stands for an agent (a kind, a folder of weights, or a file) and not for a run
+    directory.
+    """
     if _ships(text):
         note_namesake(text, "agent")
         return True
@@ -312,7 +337,18 @@ def _ships(text: str) -> bool:
 def planned(
     agent: str, worlds: Worlds, changes: WorldOptions = UNCHANGED, *, episodes: int = 1, seed: int = 0
 ) -> Study:
-    """Return the study in which an agent is asked; each step is answered twice."""
+    """Return the study in which an agent is asked for its moves; each step is asked twice, to measure its noise.
+
+    Args:
+        agent: the agent, as typed on the command line.
+        worlds: a study or a kind of worlds.
+        changes: changes to the worlds.
+        episodes: number of episodes per world.
+        seed: number added to the seeds of the worlds.
+
+    Raises:
+        ValueError: if the agent is a run.
+    """
     subject = subject_of(agent)
     if subject.logs is not None:
         raise ValueError(f"{agent} is a run, which cannot answer further questions: give an agent instead")
@@ -366,7 +402,7 @@ def _asking(out: Path, run_of: Path, workers: int) -> Asking:
 def bank_from(
     hypotheses: str | Sequence[Any] | Mapping[str, Hypothesis], worlds: Sequence[World] | None = None
 ) -> Mapping[str, Hypothesis]:
-    """Load hypotheses from the name of a bank (a named set) or file, from a list as in a file, or from a mapping."""
+    """Load hypotheses (possible goals) by name, from the name of a set or file, a list as in a file, or a mapping."""
     if isinstance(hypotheses, str):
         return load_hypotheses(hypotheses, worlds)
     return hypotheses if isinstance(hypotheses, Mapping) else read_hypotheses(list(hypotheses))
@@ -377,9 +413,17 @@ def states_in(
 ) -> tuple[str, str, tuple[list[States], dict[str, int]], tuple[str, ...]]:
     """Read what an agent of a run did.
 
+    Args:
+        path: the run directory.
+        name: name of the agent; may be "" for a run with a single agent.
+        by: tags of worlds to keep with the states.
+
     Returns:
-        The agent's name; the id of its content; its recorded states, with the number of turns that were left out for
-        each reason; and the names of the phases of the study.
+        The agent's name; its content id; its recorded states, with the number of turns that were left out for each
+        reason; and the names of the phases (parts) of the study.
+
+    Raises:
+        ValueError: if the run has several agents and none of this name.
     """
     with Store(path) as store:
         names = list(store.agent_names())
@@ -403,7 +447,7 @@ def _content(path: Path) -> str:
 
 
 def summary(attributed: Claimed) -> list[str]:
-    """Return the verdicts as sentences, one line each."""
+    """Return the verdict of each attribution method in each group of worlds as a sentence, one line each."""
     sentences = []
     for stratum in attributed.claim.strata:
         stratum_title = f"{stratum.name or 'all worlds'} ({counted(stratum.clusters, 'world')})"
@@ -425,7 +469,14 @@ def say_costs(
     seed: int,
     changes: WorldOptions,
 ) -> None:
-    """Print the maximum cost of asking an agent, and how many worlds identify each hypothesis in each phase."""
+    """Print the maximum cost of asking an agent, and how many worlds it takes to identify each hypothesis (possible
+    goal).
+
+    The arguments are those of `attribute`.
+
+    Raises:
+        ValueError: if there are no worlds, i.e. for a run.
+    """
     if worlds is None:
         raise ValueError("--dry-run needs an agent and --worlds: add --worlds (attributing a stored run costs nothing)")
     study = planned(agent, worlds, changes, episodes=episodes, seed=seed)
@@ -485,7 +536,10 @@ def _print_scores(attributed: Claimed) -> None:
 
 
 def print_tests(claimed: Claimed) -> None:
-    """Print how well single moves and, in kinds of worlds, the shares of the places were predicted."""
+    """Print a table of how well a claim predicted the agent's single moves in new worlds.
+
+    For kinds of worlds, it also shows how well the shares of the places that the agent reached were predicted.
+    """
     rows = [
         [
             test.stratum or "all worlds",

@@ -34,7 +34,11 @@ _TITLE: Final = "claims with the intervals that decide"
 
 
 def announce(announcement: Announcement, *, as_json: bool = False) -> None:
-    """Print the planned arms (parts of the evaluation) with their expected time and cost, or the plan as JSON."""
+    """Print what an evaluation will do, before it begins: its arms (parts, such as "grids") with their expected time
+    and cost.
+
+    With ``as_json``, the plan is printed as JSON.
+    """
     if as_json and announcement.plan is not None:
         say(announcement.plan.to_json())
         return
@@ -49,7 +53,7 @@ def announce(announcement: Announcement, *, as_json: bool = False) -> None:
 
 
 def show_whole(result: Evaluation, seconds: float, *, quick: bool = False) -> None:
-    """Print an evaluation, the path of its report, suggested next steps, and its failures.
+    """Print the results of an evaluation, the path of its report, what to do next, and what failed.
 
     Args:
         result: the evaluation.
@@ -73,7 +77,11 @@ def show_whole(result: Evaluation, seconds: float, *, quick: bool = False) -> No
 
 
 def show(result: Evaluation) -> None:
-    """Print the verdicts and claims, the parts that were left out and why, and the differences between models."""
+    """Print the results of an evaluation: what each model is after, its claims (answers to questions with their
+    estimates).
+
+    It also prints which parts were left out and why, and the differences between models.
+    """
     for ledger in result.tested:
         for text in paragraphs(ledger, beside=len(result.tested) > 1):
             say(text)
@@ -178,7 +186,7 @@ def _differences(differences: Sequence[Difference]) -> None:
 
 
 def threshold(claim: Claim) -> str:
-    """Return the threshold of a claim as text, or a dash if it has none."""
+    """Return the number that the estimate of a claim must exceed or stay below, as text; a dash if there is none."""
     return "–" if claim.threshold is None else f"{claim.threshold:.3g}"
 
 

@@ -49,7 +49,7 @@ from goalscope.verdict.plan import LEDGER
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparisons(Records):
-    """Paired comparisons of agents, runs, transforms or evaluations.
+    """Paired comparisons of agents, runs, transforms of grids, or evaluations, as `compare` returns them.
 
     Attributes:
         families: name of a family ("" for runs) -> its comparisons, corrected together for multiple testing.
@@ -72,12 +72,18 @@ class Comparisons(Records):
 
     @property
     def named(self) -> list[tuple[str, RunComparison]]:
-        """All families by name, with those about goal-directedness first."""
+        """All families of comparisons (those corrected together) with their names; those of goal-directedness come
+        first.
+        """
         return [*self.directed.items(), *self.families.items()]
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One record per comparison: sides, difference with interval, p and note; goal-directedness first."""
+        """The comparisons as a list of dictionaries: the two sides, the difference with its interval, p values and
+        notes.
+
+        Those of goal-directedness come first. For a curve over training, there is one per measure and checkpoint.
+        """
         if self.curve is not None:
             return self.curve.records
         return [

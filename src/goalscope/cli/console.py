@@ -38,7 +38,7 @@ def safe(text: object, *, lines: bool = False) -> str:
     r"""Escape characters that could control a terminal.
 
     Control characters (including escape sequences), direction overrides and other invisible characters become visible
-    escapes such as ``\x1b``.
+    escapes such as ``\x1b``. ``lines`` keeps line breaks.
     """
     out = []
     for letter in str(text):
@@ -49,12 +49,14 @@ def safe(text: object, *, lines: bool = False) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Truncate a long text, and append the number of characters left out."""
+    """Truncate a text to at most ``most`` characters, and append the number of characters left out."""
     return text if len(text) <= most else f"{text[:most]} … and {len(text) - most:,} more characters"
 
 
 def console(*, error: bool = False) -> "Console":
-    """Return a console that writes to the current standard output (or error), without markup."""
+    """Return a console of the library rich that writes to standard output (or standard error), and interprets no
+    markup.
+    """
     from rich.console import Console
 
     TALLY.note_output()
@@ -63,7 +65,7 @@ def console(*, error: bool = False) -> "Console":
 
 
 def say(text: str, *, error: bool = False) -> None:
-    """Print one or more lines, with control characters made visible."""
+    """Print one or more lines to standard output (or standard error), with control characters made visible."""
     console(error=error).print(safe(text, lines=True))
 
 
@@ -74,14 +76,21 @@ def fail(text: str, *, title: str = "Error") -> None:
 
 
 def show(block: "Table", title: str = "") -> None:
-    """Print a table of the report with its notes, under its caption or another title."""
+    """Print a table of a report to standard output, with its notes, under its caption or the given title."""
     table(block.headings, block.rows, title=title or block.caption, numbers=block.numbers)
     for line in block.notes:
         say(line)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str, numbers: Sequence[int] = ()) -> None:
-    """Print a table. Cells are truncated, because names in other people's files may be very long."""
+    """Print a table to standard output. Cells are truncated, because names in other people's files may be very long.
+
+    Args:
+        columns: headings.
+        rows: for each row one text per column.
+        title: title above the table.
+        numbers: indices of the right-aligned columns.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -96,7 +105,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str, 
 
 
 def json_text(value: Any, indent: int = 2) -> str:
-    """Return plain values as JSON; numbers that are not finite (undefined) become null."""
+    """Return a value (nested mappings, lists, texts and numbers) as JSON; numbers that are not finite become null."""
 
     def plain(item: Any) -> Any:
         if isinstance(item, Mapping):
@@ -110,8 +119,9 @@ def json_text(value: Any, indent: int = 2) -> str:
 
 @contextmanager
 def progress(label: str, *, quiet: float = 0.0) -> Iterator[Pace]:
-    """Show the progress of a task and the time left: as a bar, or as plain lines if there is no terminal.
+    """Return a context manager that shows the progress of a task and the time left.
 
+    It yields the function to call with (done, total). Progress is a bar, or plain lines if there is no terminal.
     Nothing is shown for a task that ends within ``quiet`` seconds. While models are working, a thread shows their
     progress.
     """
@@ -146,12 +156,12 @@ WRONG_INPUT, PROBLEMS, INTERRUPTED = 2, 1, 130
 
 @contextmanager
 def guarded(arguments: Collection[object]) -> Iterator[None]:
-    """Turn the errors that a user can cause into one block on standard error and an exit status.
+    """Return a context manager that turns errors that a user can cause into a message and an exit status.
 
     The status is 2 for wrong input and for errors from files, stores, missing extras and other packages' code. It is 1
     if a part of another package was left out and everything else was done (`PartWarning`), and 130 for Ctrl-C. All
     other errors are faults of goalscope and keep their traceback. If an error was not raised by one of goalscope's
-    checks, it may be either: then the block says how to see the traceback.
+    checks, it may be either: then the message says how to see the traceback.
 
     Args:
         arguments: the values of the command's arguments; files and directories among them are named if that helps.
@@ -214,7 +224,12 @@ def _notices(left_out: list[str]) -> Callable[..., None]:
 
 
 def check_outputs(*paths: Path | None) -> None:
-    """Raise a ValueError if an output would overwrite the store of a run, or a file that is not an ordinary one."""
+    """Check the files that a command will write: none may be the database of a run or anything else than an ordinary
+    file.
+
+    Raises:
+        ValueError: if one is.
+    """
     for path in paths:
         if path is not None and path.name.split("-")[0] in ("run.db", "run.lock"):
             raise ValueError(f"{path} is one of the files of a run and must not be overwritten: choose another name")

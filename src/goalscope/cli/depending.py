@@ -46,7 +46,7 @@ STATES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Dependences(Records):
-    """What the moves of agents depend on.
+    """What the moves of agents depend on, such as the place of the goal or of a wall, as `depends` returns it.
 
     Attributes:
         found: one dependence per agent and changed thing (e.g. the goal or a wall), agent by agent.
@@ -56,13 +56,16 @@ class Dependences(Records):
 
     @property
     def sentences(self) -> list[str]:
-        """One sentence per agent."""
+        """The results in words, one sentence per agent."""
         agents = dict.fromkeys(dependence.agent for dependence in self.found)
         return [sentence([dependence for dependence in self.found if dependence.agent == agent]) for agent in agents]
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One record per agent and thing: verdict, estimates with their intervals, p values and counts."""
+        """The results as a list of dictionaries, one per agent and changed thing.
+
+        Each has the verdict, the estimates with their intervals, p values and counts.
+        """
         return [
             {
                 **{name: getattr(dependence, name) for name in ("agent", "moved", "answer")},
@@ -76,7 +79,7 @@ class Dependences(Records):
         ]
 
     def to_json(self) -> str:
-        """Return records and sentences as JSON; undefined numbers are null."""
+        """Return the results as JSON text: `records` and `sentences`; undefined numbers are null."""
         return json_text({"things": self.records, "sentences": self.sentences})
 
     def _repr_html_(self) -> str:
@@ -169,7 +172,10 @@ def study_of(
     settings: Sequence[str] = (),
     seed: int = 0,
 ) -> Study:
-    """Return the study that `depends` runs with these arguments; `depends` describes them."""
+    """Return the study that `depends` runs for the same arguments, which are described there.
+
+    It has the worlds with all changed versions, and asks the agents for one move in each.
+    """
     subjects = [subject for text in ([models] if isinstance(models, str) else models) for subject in subjects_of(text)]
     logs = dict.fromkeys(subject.logs for subject in subjects if subject.logs is not None)
     if logs:

@@ -30,11 +30,11 @@ NEEDS = {
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One check: its state ("installed", "missing", "ok" or "problem"), and its version, value or advice.
+    """The result of one check of the installation.
 
     Attributes:
         what: what was checked.
-        state: the result of the check.
+        state: "installed", "missing", "ok" or "problem".
         detail: version, value, or advice.
         core: whether goalscope cannot work without it.
     """
@@ -46,7 +46,7 @@ class Diagnosis:
 
     @property
     def fatal(self) -> bool:
-        """Whether goalscope cannot work because of this result."""
+        """Whether goalscope cannot work because of this result: something that it needs is missing or has a problem."""
         return self.core and self.state in ("missing", "problem")
 
 
@@ -125,7 +125,10 @@ def doctor(
 
 
 def print_findings(folder: Path) -> bool:
-    """Print the results of all checks, and return whether goalscope can work."""
+    """Check the installation, print the results as a table, and return whether goalscope can work.
+
+    ``folder`` is the directory in which runs will be written.
+    """
     findings = examine(folder)
     rows = [(finding.what, finding.state, finding.detail) for finding in findings]
     table(("what", "state", "detail"), rows, title="goalscope doctor")
@@ -133,7 +136,9 @@ def print_findings(folder: Path) -> bool:
 
 
 def examine(folder: Path) -> list[Diagnosis]:
-    """Check Python, the dependencies, the machine, and whether SQLite works in the directory of future runs."""
+    """Check Python, the dependencies, the machine, and whether SQLite works in the directory of future runs
+    (``folder``).
+    """
     from goalscope._ground.version import __version__
 
     detail = f"{platform.python_version()} ({platform.system()} {platform.machine()})"

@@ -144,7 +144,10 @@ def _verified(run: Path, as_json: bool) -> dict[str, Any]:
 
 
 def files(store: Store) -> Iterator[VerifiedPart]:
-    """Verify the files of a run: activations by their digests, probes by their content ids."""
+    """Verify the files of a run beside its database: activations by their digests, probes by their content ids.
+
+    Yields one result per kind of file, with the number of files and what is damaged.
+    """
 
     def shard(artifact: Artifact) -> None:
         with open_shard(
@@ -218,7 +221,7 @@ _DENSITY = 0.4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One answer of the model.
+    """One answer of a model that is tested: the answer to a prompt that shows a grid.
 
     Attributes:
         size: rows and columns of the grid.
@@ -245,7 +248,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
-    """Report on a model.
+    """What `goalscope doctor --model` finds out about a model: its size, its prompts, its speed and three answers.
 
     Attributes:
         name: short name.
@@ -292,7 +295,9 @@ class ModelReport:
 
 
 def report_model(model: str, *, device: str = "auto", chat_template: str | None = None) -> ModelReport:
-    """Load a model, ask it about three grids, and return a report; each step is announced on standard error.
+    """Load a model, ask it for a move in three grids, and report its size, its prompts, its speed and its answers.
+
+    Each stage is announced on standard error.
 
     Args:
         model: a folder, a GGUF file, a bundled model, or a name on the hub.
@@ -463,7 +468,10 @@ _SAMPLING = Sampling(max_tokens=256, reasoning_effort=None)
 
 
 def examine_server(model: HttpModel, template: str = "") -> ServerReport:
-    """Return the report on a server; it is prompted with a small grid, in the given form of the template."""
+    """Test what a model server can do, by prompting it with a small grid, and return the report.
+
+    ``template`` is the form of the prompt, "" for the default.
+    """
     agent = ChatAgent(model=model, sampling=_SAMPLING, template=template)
     observation = Observation(view=GridWorld(grid=Grid.parse(_GRID)).begin().view)
     return check_server(model, replace(wanted_by(agent, observation), everything=True))
@@ -484,7 +492,7 @@ _MAX_CHARACTERS = 300  # characters of a sample answer
 
 
 def doctor_model(model: str, *, device: str, chat_template: str | None, as_json: bool) -> None:
-    """Load a model, ask it for a move on three grids, and print a report."""
+    """Load a model, ask it for a move in three grids, and print a report on it; ``as_json`` prints it as JSON."""
     report = report_model(model, device=device, chat_template=chat_template)
     if as_json:
         say(json_text(asdict(report)))
@@ -538,7 +546,13 @@ def _brief(text: str) -> str:
 
 
 def doctor_server(url: str, model: str | None, *, as_json: bool = False, **settings: str | None) -> None:
-    """Test the abilities of a server with a single model or the given one, and print them.
+    """Test what a model server can do, with the given model or the only one that it has, and print the results.
+
+    Args:
+        url: address of the server up to /v1.
+        model: name of the served model; None if the server has a single one.
+        as_json: whether to print JSON.
+        settings: further settings of the server, such as ``mode`` and ``tokenizer``.
 
     Raises:
         ValueError: a setting does not fit, or the server names no model or several.

@@ -35,7 +35,9 @@ _RANGES = ("turns", "seconds", "prompt_tokens", "output_tokens", "usd")
 
 
 def size_of(study: Study) -> str:
-    """Describe the size of a study in words."""
+    """Describe the size of a study in one line: numbers of agents, worlds and episodes, and the maximum number of
+    steps.
+    """
     size = study.size()
     return (
         f"{study.name}: {counted(size.agents, 'agent')} on {counted(size.worlds, 'world')}, "
@@ -218,7 +220,7 @@ def print_cost(
     measure: bool = False,
     out: Path | None = None,
 ) -> None:
-    """Print the maximum cost of a study, and the expected cost if a pilot run or measured first moves are available.
+    """Print the maximum cost of a study, and the expected cost if there is a pilot run or first moves are measured.
 
     Args:
         study: the study.
@@ -323,12 +325,15 @@ def _with_interval(values: Sequence[float] | None, form: str) -> str:
 
 
 def ends(estimate: Estimate) -> tuple[float, float, float]:
-    """Return (value, lower end, upper end) of an estimate."""
+    """Return the value of an estimate with the lower and the upper end of its interval."""
     return estimate.value, estimate.low, estimate.high
 
 
 def print_power(study: Study, pilot: Path | None, assumed: Assumptions) -> None:
-    """Print the power of a study, using the variances of a pilot run if there is one."""
+    """Print the smallest differences that a study can detect with the usual power.
+
+    Variances come from a pilot run if there is one, else from the assumptions.
+    """
     plan = study_power(study, None if pilot is None else measured_rows(pilot, progress), assumed)
     for agent, name in plan.left_out:
         say(f"pilot: left out {name} of {agent}, which has two values on fewer than two grids", error=True)

@@ -46,7 +46,11 @@ _MIN_ELIDED = 4  # fewer unchanged lines are printed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """A selection of episodes by agent, start of the world's id, outcome, and failed turns."""
+    """Conditions that select episodes of a run; None stands for any value.
+
+    ``agent`` is the agent's name, ``world`` the beginning of the world's id, ``outcome`` how the episode ended, and
+    ``failures`` whether to select only episodes with turns that have no valid move.
+    """
 
     agent: str | None = None
     world: str | None = None
@@ -54,7 +58,11 @@ class Filter:
     failures: bool = False
 
     def find(self, store: Store, prefix: str = "") -> Iterator[tuple[Any, ...]]:
-        """Yield (id, agent, world id, outcome, steps, failed turns) per episode, in the order of the store.
+        """Yield (id, agent, world id, outcome, steps, failed turns) for each episode that fulfils the conditions.
+
+        Args:
+            store: the run; its order is kept.
+            prefix: the beginning of the episode's id.
 
         Raises:
             ValueError: if the agent or the outcome is unknown.
@@ -196,7 +204,9 @@ def _head(episode: Episode, agent: Agent | None) -> str:
 
 
 def changed(before: Sequence[str], now: Sequence[str], seen: Sequence[str]) -> list[str]:
-    """Return the lines of a prompt, with a note in place of unchanged lines at its beginning and end.
+    """Return the lines of a prompt for printing, with a note in place of those that equal the previous prompt.
+
+    Only unchanged lines at the beginning and at the end are replaced.
 
     Args:
         before: lines of the previous prompt.

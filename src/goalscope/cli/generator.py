@@ -46,7 +46,7 @@ Thing = Literal[
 
 
 class Reads:
-    """State what kinds of files or directories an argument may name; the help does not show it.
+    """Annotation of a command's argument: what kinds of files or directories it may name. The help does not show it.
 
     The attack tests in ``tests/attacks`` use this to choose damaged files and directories for each command. They fail
     for an argument that names a file or directory without saying what it is.
@@ -60,7 +60,7 @@ class Reads:
 
 
 class Writes:
-    """State that an argument names a file or directory that is written; see `Reads`.
+    """Annotation of a command's argument: it names a file or directory that is written; see `Reads`.
 
     Attributes:
         form: "file" or "directory".
@@ -72,7 +72,7 @@ class Writes:
 
 @dataclass(frozen=True)
 class Between:
-    """State the least and the greatest allowed value of a number.
+    """Annotation of a command's argument: the least and the greatest allowed value of a number.
 
     Attributes:
         least: smallest allowed value; None for no limit.
@@ -85,7 +85,8 @@ class Between:
 
 @dataclass(frozen=True)
 class Separated:
-    """State the separator of a list that is written as one text. Lists without it use commas.
+    """Annotation of a command's argument: the separator of a list that the user writes as one text. The default is a
+    comma.
 
     Attributes:
         by: the separator; "" for an option that is repeated. ";," means semicolons or, in a text without any, commas
@@ -112,7 +113,17 @@ Number = TypeVar("Number", int, float)
 
 
 def entries_of(option: str, text: str, kind: Any, separator: str) -> Any:
-    """Parse the text of an option into the list or mapping that its type declares."""
+    """Parse the text that a user gave for an option into a list or mapping.
+
+    Args:
+        option: name of the option, for error messages.
+        text: the text.
+        kind: the type that the parameter declares, such as ``Sequence[int]``.
+        separator: the separator of the entries.
+
+    Raises:
+        ValueError: if the text does not have the form that the type needs.
+    """
     if get_origin(kind) is Mapping:
         return (margins_of if get_args(kind)[1] is float else tags_of)(option, text)
     (entry,) = get_args(kind)
@@ -122,7 +133,7 @@ def entries_of(option: str, text: str, kind: Any, separator: str) -> Any:
 
 
 def split(text: str, separator: str = ",") -> list[str]:
-    """Split a list that is written as one text; surrounding blanks and empty parts are dropped."""
+    """Split a text at a separator into a list; surrounding blanks and empty parts are dropped."""
     return [part.strip() for part in text.split(separator) if part.strip()]
 
 
@@ -133,7 +144,16 @@ def split_names(text: str) -> list[str]:
 
 
 def numbers(option: str, text: str, kind: type[Number]) -> list[Number]:
-    """Parse the numbers of an option, separated by commas."""
+    """Parse the text that a user gave for an option into numbers, separated by commas.
+
+    Args:
+        option: name of the option, for the error message.
+        text: the text.
+        kind: int or float.
+
+    Raises:
+        ValueError: if a part is no finite number of this type.
+    """
     try:
         values = [kind(part) for part in split(text)]
         finite = all(map(math.isfinite, values))
@@ -146,7 +166,11 @@ def numbers(option: str, text: str, kind: type[Number]) -> list[Number]:
 
 
 def margins_of(option: str, text: str) -> dict[str, float]:
-    """Parse numbers by name, e.g. ``success=0.1;action accuracy=0.05``."""
+    """Parse the text of an option with numbers by name, e.g. ``success=0.1;action accuracy=0.05``.
+
+    Raises:
+        ValueError: for another form; the message names the option.
+    """
     margins = dict[str, float]()
     for part in split(text, ";"):
         name, _, number = (side.strip() for side in part.rpartition("="))
@@ -164,7 +188,13 @@ def margins_of(option: str, text: str) -> dict[str, float]:
 
 
 def tags_of(option: str, text: str) -> dict[str, list[str]]:
-    """Parse tags and their values, e.g. ``head=linear;head=mlp;control=none``."""
+    """Parse the text of an option with tags and values, e.g. ``head=linear;head=mlp;control=none``.
+
+    Returns the list of values of each tag.
+
+    Raises:
+        ValueError: for another form; the message names the option.
+    """
     chosen = dict[str, list[str]]()
     for part in split(text, ";"):
         tag, separator, value = (side.strip() for side in part.partition("="))
@@ -178,7 +208,15 @@ def tags_of(option: str, text: str) -> dict[str, list[str]]:
 
 
 def layers_of(text: str, *, first: int = 0) -> str | tuple[int, ...]:
-    """Parse layers: "thirds", "all", or the numbers of decoder blocks, counted from ``first``."""
+    """Parse the text of the option --layers: "thirds", "all", or the numbers of decoder blocks, separated by commas.
+
+    Args:
+        text: the text.
+        first: the smallest allowed number; -1 allows the embedding.
+
+    Raises:
+        ValueError: for another form.
+    """
     if text in ("thirds", "all"):
         return text
     parts = [part.strip() for part in text.split(",") if part.strip()]
@@ -205,11 +243,12 @@ _CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
 
 
 def prints(front: Callable[..., Any], *, dry: Callable[..., None] | None = None) -> Callable[[Body], Body]:
-    """Return a decorator for the function that prints the result of ``front``; both together make a command.
+    """Return a decorator that makes a command of two functions: ``front`` computes a result, the decorated one prints
+    it.
 
     The printer takes the result as its first parameter. Parameters that it shares with ``front`` get the same values,
-    ``seconds`` is the time that ``front`` took, and all others become further options. The printer returns False to set
-    the exit status to 1. With ``--dry-run``, the function ``dry`` is called instead of both.
+    ``seconds`` is the time that ``front`` took, and all others become further options of the command. The printer
+    returns False to set the exit status to 1. With ``--dry-run``, the function ``dry`` is called instead of both.
     """
 
     def add(printer: Body) -> Body:
@@ -220,7 +259,12 @@ def prints(front: Callable[..., Any], *, dry: Callable[..., None] | None = None)
 
 
 def lists(title: str, entries: Callable[[], Sequence[tuple[str, str]]]) -> Callable[[Body], Body]:
-    """Return a decorator that appends a list of (name, text) to the help of a command; it is made on demand."""
+    """Return a decorator that appends a list, such as all measures, to the help of a command.
+
+    Args:
+        title: heading of the list.
+        entries: returns pairs of name and text; it is called only when the help is shown.
+    """
 
     class Listing(TyperCommand):
         def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -245,7 +289,16 @@ def as_lines(lines: Sequence[str]) -> str:
 
 
 def generated(name: str, body: Callable[..., Any], summary: str) -> Any:
-    """Generate a command from a function, or from a printer together with the function whose result it prints."""
+    """Generate a command of the command line from a function: its arguments, options and help.
+
+    Args:
+        name: name of the command.
+        body: the function, or a printer that `prints` combined with the function whose result it prints.
+        summary: the line of the command in the list of commands.
+
+    Returns:
+        The command, as an object of click.
+    """
     hints = get_type_hints(body, include_extras=True).values()
     if any(isinstance(annotation, ParameterInfo) for hint in hints for annotation in _parts(hint)[1]):
 

@@ -131,9 +131,17 @@ def design(
 def needs_of(
     bank: Mapping[str, Hypothesis], worlds: Sequence[World], study: Study, lapse: float, episodes: int = 1
 ) -> list[Need]:
-    """Return how many worlds it takes to identify each hypothesis in a study, also at the given lapse rate.
+    """Return how many worlds it takes to identify each hypothesis (possible goal) in a study, by the agent's lapse
+    rate.
 
     The list is empty for a single world.
+
+    Args:
+        bank: the hypotheses by name.
+        worlds: the worlds of the study.
+        study: the study, for the length of its episodes.
+        lapse: a lapse rate (share of random moves) in addition to the usual ones.
+        episodes: number of episodes per world.
     """
     if len({world.cluster or world.id for world in worlds}) < 2:
         return []
@@ -142,7 +150,11 @@ def needs_of(
 
 
 def bound(bank: Mapping[str, Hypothesis], study: Study) -> dict[str, Hypothesis]:
-    """Bind hypotheses to all worlds of a study, so that places of one phase (part of it) are known in every phase."""
+    """Bind hypotheses (possible goals) to all worlds of a study, so that places named in one phase are known in every
+    phase.
+
+    A phase is a part of a study with worlds of its own.
+    """
     return {name: bind(hypothesis, study.worlds()) for name, hypothesis in bank.items()}
 
 

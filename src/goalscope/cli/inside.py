@@ -43,7 +43,11 @@ if TYPE_CHECKING:
 
 
 def check_workers(executor: str, workers: int, gpus: float) -> None:
-    """Raise a ValueError if options for several processes are given without an executor that starts them."""
+    """Check options for computing in several processes: without an executor that starts them, they are not allowed.
+
+    Raises:
+        ValueError: if there are several workers or GPUs with the executor "threads".
+    """
     if executor == "threads" and (workers > 1 or gpus):
         raise ValueError("--workers and --gpus need several processes: add --executor processes or --executor ray")
 
@@ -332,7 +336,10 @@ def show_probed(done: InsideSummary, *, run: Path, seconds: float) -> None:
 
 
 def show_inside(done: InsideSummary, seconds: float) -> None:
-    """Print how many probes were fitted, and the main result of each analysis."""
+    """Print how many probes were fitted, and the main result of each analysis of activations.
+
+    ``seconds`` is how long it took.
+    """
     steps = done.steps
     if steps["steps left out"]:
         say(f"{counted(steps['steps left out'], 'step')} left out, because not all sites were captured", error=True)
@@ -398,7 +405,7 @@ def show_patched(summaries: Iterator[InterventionSummary], *, run: Path) -> None
 
 
 def show_intervention(done: InterventionSummary) -> None:
-    """Print the main estimates of an experiment, one per line."""
+    """Print the main results of an experiment that changed activations or reasoning, one estimate per line."""
     measures, fixed, by = registry.resolve("intervention", done.kind).headline
     selected = chosen(done.rows, **fixed)
     lines = [

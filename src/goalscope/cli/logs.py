@@ -43,6 +43,9 @@ def import_logs(
         out: the run directory to write; without it, everything is checked and nothing is written.
         reader (MODULE:FUNCTION): for Inspect logs of other tasks: a function that turns a sample into an episode.
 
+    Returns:
+        The counts of what was imported, and the problems that were found.
+
     Raises:
         FileNotFoundError: if there is no such file or folder.
         ValueError: if ``out`` contains a run that a study played, if the run there is damaged, or if the function named
@@ -113,7 +116,7 @@ COUNTED: Final = ("steps", "blocked", "unparsable", "detours")
 
 @dataclass(frozen=True, slots=True)
 class LoggedAgent:
-    """Results of one agent: counts over all episodes; success and errors averaged over maps.
+    """Results of one agent in a log of episodes in task worlds: success and errors averaged over maps, and counts.
 
     Attributes:
         agent: its name in the log, "" if it has none.
@@ -133,7 +136,7 @@ class LoggedAgent:
 
     @classmethod
     def of(cls, agent: str, scored: Sequence[tuple[Summary, str]]) -> "LoggedAgent":
-        """Return the results of an agent from the summaries of its episodes, each with the id of its map."""
+        """Compute the results of an agent from the summaries of its episodes, each paired with the id of its map."""
         summaries, maps = zip(*scored, strict=True)
         return cls(
             agent=agent,
@@ -147,7 +150,9 @@ class LoggedAgent:
         )
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the results as plain values."""
+        """Return the results as values that JSON can hold: numbers of episodes and maps, success, both errors and
+        counts.
+        """
         content = {"episodes": self.episodes, "maps": self.maps, "success": asdict(self.success)}
         for error in self.errors:
             content[f"{error.kind}_error"] = {
@@ -163,7 +168,7 @@ class LoggedAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLog(Records):
-    """Results of a log.
+    """Results of scoring a log of episodes in task worlds, as `score` returns them.
 
     Attributes:
         distances: graph in which distances were measured, see `score`.
@@ -179,7 +184,9 @@ class MeasuredLog(Records):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One record per agent and error: the mean over episodes and maps with its interval, and counts."""
+        """The results as a list of dictionaries, one per agent and error: the mean with its interval, the pooled error,
+        and counts.
+        """
         return [
             {
                 "agent": agent.agent,
@@ -197,7 +204,7 @@ class MeasuredLog(Records):
         ]
 
     def to_plain(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return all results and problems as values that JSON can hold."""
         return {
             "distances": self.distances,
             "agents": {agent.agent: agent.to_plain() for agent in self.agents},

@@ -74,7 +74,11 @@ def _check_measured(names: Sequence[str], measured: MeasuredRows, store: Store, 
 
 
 def check_tags(by: Sequence[str], measured: MeasuredRows, option: str = "--by") -> None:
-    """Raise a ValueError if no row has one of the tags."""
+    """Check that a run has the tags (such as "size") by which results are to be grouped.
+
+    Raises:
+        ValueError: if no row of results has one of the tags; the message names the option and the tags that exist.
+    """
     if absent := [name for name in by if name not in measured.values]:
         present = ", ".join(name for name in measured.values if name != "agent")
         raise ValueError(
@@ -84,18 +88,21 @@ def check_tags(by: Sequence[str], measured: MeasuredRows, option: str = "--by") 
 
 
 def tell_missing(store: Store) -> None:
-    """Report the packages of a run that are not installed here."""
+    """Print which packages a run used that are not installed here; nothing if all are."""
     if missing := missing_packages(store):
         TALLY.tell(f"{store.path}: {missing}")
 
 
 def measure_run(path: Path, stage: Stage = lines, measures: Collection[str] | None = None) -> None:
-    """Measure all episodes of a run and store the rows.
+    """Measure all episodes of a run, store the results as rows with the run, and print how long it took.
 
     Args:
         path: the run directory.
         stage: shows the progress of a task.
         measures: the measures that the user asked for, to report those that do not apply here; None for all.
+
+    Raises:
+        ValueError: if the run contains no episodes.
     """
     began = time.monotonic()
     with Store(path) as reader:
@@ -113,7 +120,11 @@ def measure_run(path: Path, stage: Stage = lines, measures: Collection[str] | No
 
 
 def measure_missing(path: Path, stage: Stage = lines) -> None:
-    """Measure a run whose rows do not cover its episodes, and say so."""
+    """Measure a run if some of its episodes have no stored results yet, and say so.
+
+    Raises:
+        ValueError: if the run is damaged, so that episodes still lack results.
+    """
     with Store(path) as store:
         lacking = not_measured(store)
     if lacking:
@@ -127,14 +138,14 @@ def measure_missing(path: Path, stage: Stage = lines) -> None:
 
 
 def measured_rows(path: Path, stage: Stage = lines) -> Rows:
-    """Return all rows of a run for a comparison, after measuring it if its rows do not cover its episodes."""
+    """Return all rows of results of a run. A run with episodes that are not measured yet is measured first."""
     measure_compared(path, stage)
     with Store(path) as store:
         return store.rows()
 
 
 def measure_compared(path: Path, stage: Stage = lines) -> None:
-    """Measure a run for a comparison if its rows do not cover its episodes."""
+    """Measure a run that is to be compared with others, if some of its episodes have no stored results yet."""
     with Store(path) as store:
         state, lacking = unfinished(store), not_measured(store)
     if state and lacking:
@@ -148,12 +159,22 @@ def measure_compared(path: Path, stage: Stage = lines) -> None:
 
 
 def can_report() -> bool:
-    """Return whether the library that reports need is installed (it comes with the extra `report`)."""
+    """Return whether jinja2, which reports need, is installed (it comes with the extra `report`)."""
     return find_spec("jinja2") is not None
 
 
 def write_page_of(path: Path, out: Path | None = None, ledger: Path | None = None, stage: Stage = lines) -> Path:
-    """Write the report of a run and return its path. A run whose rows do not cover its episodes is measured first."""
+    """Write the report of a run as an HTML page. A run with episodes that are not measured yet is measured first.
+
+    Args:
+        path: the run directory.
+        out: the page; RUN/report.html by default.
+        ledger: a file for all numbers as JSON; None for no such file.
+        stage: shows the progress of a task.
+
+    Returns:
+        The path of the page.
+    """
     from goalscope.report import write_report
 
     measure_missing(path, stage)
@@ -185,7 +206,16 @@ def headline(
     tags: Sequence[str] = ("agent",),
     measures: Sequence[str] = HEADLINE,
 ) -> None:
-    """Print the main measures, one line per group of tags, in the order of the agents."""
+    """Print a table of the main measures of a run, with one line per agent (or per combination of values of other
+    tags).
+
+    Args:
+        rows: rows of results.
+        agents: names of agents in the order of the lines.
+        title: title of the table.
+        tags: tags to group by.
+        measures: the measures to print, if there are results.
+    """
     measured = rows if isinstance(rows, MeasuredRows) else MeasuredRows(rows)
     estimates: dict[tuple[Any, ...], dict[str, Estimate]] = {}
     for estimated in _in_order(measured.estimated(tags, measures), agents):
@@ -213,7 +243,7 @@ def _in_order(groups: Iterable[Grouped], agents: Sequence[str]) -> list[Grouped]
 
 
 def across(rows: Rows | MeasuredRows, measure: str, agents: Sequence[str], tag: str) -> None:
-    """Print one measure of each agent, one line per value of a tag."""
+    """Print a table of one measure, with one line per value of a tag (such as "size") and one column per agent."""
     measured = rows if isinstance(rows, MeasuredRows) else MeasuredRows(rows)
     estimates = {
         (estimated.key["agent"], estimated.key[tag]): estimated.estimate
@@ -231,7 +261,15 @@ def across(rows: Rows | MeasuredRows, measure: str, agents: Sequence[str], tag: 
 
 
 def estimates_table(groups: Sequence[Grouped], tags: Sequence[str], agents: Sequence[str], noun: str) -> None:
-    """Print one line per estimate, with interval, n, number of worlds (called ``noun``), method and notes."""
+    """Print a table with one line per estimate: tags, measure, value, interval, n, number of clusters, method and
+    notes.
+
+    Args:
+        groups: the estimates.
+        tags: the tags to show.
+        agents: names of agents in the order of the lines.
+        noun: name of the clusters, such as "grid".
+    """
     lines = []
     letters: dict[str, str] = {}
     for grouped in _in_order(groups, agents):
@@ -261,7 +299,10 @@ def estimates_table(groups: Sequence[Grouped], tags: Sequence[str], agents: Sequ
 
 
 def written(estimate: Estimate | None) -> str:
-    """Format an estimate for a cell: value, interval, and its number of grids if some grids have no value."""
+    """Format an estimate for a table cell: value, interval, and the number of its grids if some grids have no value.
+
+    None becomes a dash.
+    """
     if estimate is None:
         return "–"
     few = few_of(estimate, "grid")
@@ -269,7 +310,7 @@ def written(estimate: Estimate | None) -> str:
 
 
 def warn_of_few(estimates: Iterable[Estimate]) -> None:
-    """Print the note on values from few grids, if any of the estimates needs it."""
+    """Print a note on values that come from few grids, if any of the estimates does."""
     if any(estimate.sparse for estimate in estimates):
         say(SPARSE)
 

@@ -35,7 +35,9 @@ _MAX_NAME = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldOptions:
-    """Options that change the worlds of a study: all entries that have such a key. None or empty means no change.
+    """Options of commands that change the worlds of a study. None or empty means no change.
+
+    Each option changes every entry under ``worlds:`` of the study that has such a key.
 
     Attributes:
         sizes (LIST): side lengths of the grids, e.g. 7,9.
@@ -50,7 +52,7 @@ class WorldOptions:
     settings: Settings = ()
 
     def given(self) -> dict[str, Any]:
-        """Return the changes by option name, as text."""
+        """Return the options that change something, by name, with their values as text."""
         changes = dict[str, Any]()
         for option in dataclasses.fields(self):
             value = getattr(self, option.name)
@@ -63,7 +65,11 @@ class WorldOptions:
         return changes
 
     def apply(self, study: Study) -> Study:
-        """Return the changed study. Its name lists the changes, and its id follows from its content."""
+        """Return the study with the changes. Its name lists them, and its id follows from its content.
+
+        Raises:
+            ValueError: if an option does not apply to the study, or the changed study is invalid.
+        """
         changes = self.given()
         if not changes:
             return study
@@ -97,7 +103,9 @@ class WorldOptions:
             raise ValueError(f"{options} cannot be used here: {error}") from None
 
     def change_agents(self, study: Study, mapping: dict[str, Any]) -> None:
-        """Change the agents and their episodes in the plain values of a study; options of worlds change none."""
+        """Change the agents in the dictionary form of a study (``mapping``), in place. Options of worlds change nothing
+        here.
+        """
 
 
 UNCHANGED: Final = WorldOptions()
@@ -106,7 +114,9 @@ UNCHANGED: Final = WorldOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyOptions(WorldOptions):
-    """Options that change a study and its worlds. Agents may also be further agents of the study.
+    """Options of commands that change a study: its worlds, its agents and their episodes.
+
+    Agents may be chosen from the study's ``agents:`` and its ``further_agents:``.
 
     Attributes:
         trajectories: number of episodes per agent and world.
@@ -119,7 +129,7 @@ class StudyOptions(WorldOptions):
     model: Annotated[str | ModelDefaults | None, Reads("model")] = None
 
     def read(self, *, network: bool = False) -> "StudyOptions":
-        """Return the options with the defaults of a new model, which are printed.
+        """Return the options with the name of a model replaced by its default settings, which are also printed.
 
         Args:
             network: whether its tokenizer may be fetched.
@@ -137,7 +147,7 @@ class StudyOptions(WorldOptions):
         return dataclasses.replace(self, model=defaults)
 
     def change_agents(self, study: Study, mapping: dict[str, Any]) -> None:
-        """Change the agents and their episodes in the plain values of a study."""
+        """Change the agents and their episodes in the dictionary form of a study (``mapping``), in place."""
         if self.trajectories is not None:
             mapping["trajectories"] = self.trajectories
         if self.agents is not None:
@@ -154,17 +164,27 @@ _OF_STUDY = ("sizes", "densities", "count", "trajectories")
 
 
 def load_study(name: str, changes: WorldOptions | None = None) -> Study:
-    """Load a study from a file or by its registered name, and apply changes."""
+    """Load a study from a file or by its registered name, and apply the options that change it."""
     return study_files.load(name, None if changes is None else changes.apply)
 
 
 def study_entries() -> list[tuple[str, str]]:
-    """List the names of the registered studies for the help of a command."""
+    """Return the names of the registered studies, each with an empty text, as `lists` needs them for the help of a
+    command.
+    """
     return [(name, "") for name in sorted(registry.names("study"))]
 
 
 def worlds_of(text: str, options: WorldOptions) -> Study:
-    """Return a study with the worlds that a text describes, after applying the options."""
+    """Return a study with the worlds that the option --worlds describes.
+
+    Args:
+        text: a kind of worlds, the name or file of a study, an entry of a study in braces, or a table (.npz).
+        options: changes to the worlds.
+
+    Raises:
+        FileNotFoundError: if it is none of these.
+    """
     entries: Any = None
     if text in registry.names("world"):  # a file of that name must not run code that nobody named
         note_namesake(text, "kind of worlds")
@@ -207,11 +227,16 @@ def _named_entries(study: Study, mapping: dict[str, Any], names: Sequence[str]) 
 
 
 def with_model(study: Study, plain: dict[str, Any], defaults: ModelDefaults) -> None:
-    """Replace the model of every chat agent in a study.
+    """Replace the model of every chat agent in a study, as the option --model requests.
 
     If only agents listed under ``further_agents`` are chat agents, those that share the first one's model are run as
     well. The parameters of the question are kept (task, history, strategy, temperature, answer parsing); the others are
     the defaults of the new model. Pairs and analyses that name an agent then name its replacement.
+
+    Args:
+        study: the study.
+        plain: the study in the form of a dictionary, which is changed in place.
+        defaults: the new model with its default parameters.
 
     Raises:
         ValueError: if the study has no chat agent.
@@ -251,9 +276,11 @@ def with_model(study: Study, plain: dict[str, Any], defaults: ModelDefaults) -> 
 
 
 def ready_agent(study: Study, name: str) -> tuple[str, dict[str, Any]] | None:
-    """Return (old name, new entry) of the only chat agent of a study, with a model that goalscope knows by name.
+    """Return a chat agent like the only one of a study, but with another model that goalscope knows by name.
 
-    None if goalscope has no parameters for a model of that name, or if there is not exactly one chat agent.
+    Returns:
+        The name of the study's chat agent, and the entry of the new one; None if goalscope has no parameters for a
+        model of that name, or if there is not exactly one chat agent.
     """
     chat = [entry for entry in study.agents_ if entry.kind in _KINDS]
     if name not in ready_models() or len(chat) != 1:
@@ -263,10 +290,10 @@ def ready_agent(study: Study, name: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def rename(plain: dict[str, Any], new: Mapping[str, str]) -> None:
-    """Replace names of agents wherever the analysis of a study names them.
+    """Replace the names of agents wherever the analysis settings of a study name them.
 
     Args:
-        plain: the study as plain values, which is changed in place.
+        plain: the study in the form of a dictionary, which is changed in place.
         new: old name -> new name.
     """
     analysis = plain.get("analysis") or {}

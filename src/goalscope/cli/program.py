@@ -62,7 +62,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FurtherCommand:
-    """A command that another package registers.
+    """A command of the command line that another package registers.
 
     Attributes:
         body: the function that the command is generated from, see `goalscope.cli.generator`.
@@ -74,7 +74,7 @@ class FurtherCommand:
 
 
 def command(name: str, *, summary: str, examples: tuple[str, ...] = ()) -> Callable[[Body], Body]:
-    """Return a decorator that registers a function as a command.
+    """Return a decorator that registers a function as a command of the command line.
 
     Args:
         name: what the user types after ``goalscope``.
@@ -127,18 +127,18 @@ class _Generated(Mapping[str, Any]):
 
 
 class Commands(TyperGroup):
-    """The command group. Listing its commands imports none of their modules."""
+    """The group of all commands of goalscope. Listing their names imports none of their modules."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands = _Generated()  # type: ignore[assignment]
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands."""
+        """Return the names of all commands, as click needs them; ``ctx`` is the context of click."""
         return list(self.commands)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands."""
+        """Write the list of commands with their summaries into the help."""
         built_in = {name: summary for name, (_, summary) in COMMANDS.items()}
         further = {name: registry.resolve("command", name).summary for name in registry.names("command")}
         with formatter.section("Commands"):
@@ -160,7 +160,7 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line of goalscope with the arguments of the process."""
     app()
 
 

@@ -58,6 +58,9 @@ def run(
         full: whether to compute the complete table (all probes and controls) of a study that reads activations.
         stage: shows the progress of a task.
 
+    Returns:
+        The run directory, for reading.
+
     Raises:
         ValueError: if the study or an option is invalid, or the directory contains something else.
     """
@@ -85,7 +88,8 @@ def stages(
     command: str = "run",
     stage: Display = lines,
 ) -> Iterator[Result]:
-    """Run or resume a study, and yield the result of each stage as it ends.
+    """Run or resume a study, and yield the result of each stage (episodes, activations, experiments, report) as it
+    ends.
 
     Args:
         study: the study.
@@ -96,6 +100,9 @@ def stages(
         guide: whether to name the next command.
         shard: run only this part of the study; its activations are read after the merge.
         stage: shows the progress of a task.
+
+    Yields:
+        Lines of text to print, and the summaries of analyses of activations and of experiments.
     """
     part = None if shard is None else StudyShard.parse(shard)
     inside = study.analysis.inside if study.analysis is not None else None
@@ -170,7 +177,13 @@ def stages(
 
 
 def check_kept_apart(out: Path, *, imported: bool) -> None:
-    """Raise a ValueError if a directory would mix imported trajectories, episodes of a study or files of others."""
+    """Check that a directory would not mix imported trajectories, episodes of a study and files of others.
+
+    ``imported`` says whether imported trajectories are to be written there.
+
+    Raises:
+        ValueError: if it would.
+    """
     check_new_run(out)
     if unmade(out / DATABASE):
         return
@@ -217,7 +230,7 @@ def stages_of(
     changes: StudyOptions,
     stage: Display = lines,
 ) -> Iterator[Result]:
-    """Run a study that the command line names and changes; yield the result of each stage.
+    """Run a study that the command line names and changes, and yield the result of each stage as it ends.
 
     Args:
         study: a study file (YAML), or the name of one of the studies listed below.

@@ -18,7 +18,10 @@ from goalscope.worlds.world import TimedOracle, World
 
 
 def episodes_of(study: str) -> Iterator[dict[str, Any]]:
-    """Yield the world, seed, horizon and trajectory number of each episode of a study, in order.
+    """Yield the episodes that a study plays, in order, each as a dictionary with its world, seed, horizon and
+    trajectory.
+
+    The horizon is the maximum number of actions, and the trajectory the number of the episode in its world.
 
     Args:
         study: a study file, or the name of a shipped study.
@@ -31,7 +34,10 @@ def episodes_of(study: str) -> Iterator[dict[str, Any]]:
 
 
 class WorldDialogue:
-    """One episode as a conversation, for a library that asks (or trains) the model itself: prompts out, answers in.
+    """One episode as a conversation, for a library that asks (or trains) the model itself.
+
+    Call `question` for a prompt and `answer` with the model's answer until `over` is true, and then `found` for the
+    rewards.
 
     Args:
         world: the world of the episode.
@@ -69,12 +75,13 @@ class WorldDialogue:
         return "\n\n".join(message.content for message in self._agent.request(self._seen).messages)
 
     def answer(self, text: str) -> None:
-        """Apply an answer; an answer without a valid move is a step in place."""
+        """Apply the model's answer to the world; an answer without a valid move is a step in place."""
         self._live.apply(turn(Reply.of(text), self._seen.view.actions))
         self._states.append(self._live.state)
 
     def found(self) -> dict[str, Any]:
-        """Return the rewards, the metrics and the optimal moves of each turn.
+        """Return a dictionary with the rewards, the metrics, the turns (with their optimal moves) and the outcome of
+        the episode.
 
         Rewards: "goal" is 1 if the episode ended at the goal. "progress" (weight 0 by default) is the share of the
         shortest path that was covered: negative if the distance grew, 0 if the goal became unreachable. Metrics:

@@ -17,7 +17,7 @@ __all__ = ["WorldAction", "WorldObservation", "WorldsEnvironment", "worlds"]
 
 
 class WorldAction(Action):  # type: ignore[misc]
-    """Answer of a model.
+    """The action of an OpenEnv environment here: an answer of the model, as text.
 
     Attributes:
         text: the answer. Without an action in it, the step changes nothing.
@@ -27,7 +27,7 @@ class WorldAction(Action):  # type: ignore[misc]
 
 
 class WorldObservation(Observation):  # type: ignore[misc]
-    """Next question to the model, which is empty after the last step.
+    """The observation of an OpenEnv environment here: the next question to the model, empty after the last step.
 
     ``reward`` is 1 for the step that reaches the goal, otherwise 0.
 
@@ -42,7 +42,7 @@ class WorldObservation(Observation):  # type: ignore[misc]
 
 
 class WorldsEnvironment(Environment):  # type: ignore[misc]
-    """Environment that plays the episodes of a study one at a time, in the order of the study or by index.
+    """OpenEnv environment that plays the episodes of a study one at a time, in the order of the study or by index.
 
     Args:
         study: a study file or the name of a shipped study, which gives the worlds, horizon, trajectories and seed.
@@ -60,7 +60,9 @@ class WorldsEnvironment(Environment):  # type: ignore[misc]
         self._state = State()
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **more: Any) -> WorldObservation:
-        """Begin the next episode, or the episode with index ``seed`` modulo the number of episodes."""
+        """Begin the next episode of the study (or that with index ``seed`` modulo their number), and return the first
+        question.
+        """
         episode = self._episodes[(self._next if seed is None else seed) % len(self._episodes)]
         self._next += seed is None
         self._playing = WorldDialogue(**episode, **self._settings)
@@ -68,7 +70,7 @@ class WorldsEnvironment(Environment):  # type: ignore[misc]
         return WorldObservation(text=self._playing.question(), reward=None, done=False)
 
     def step(self, action: WorldAction, timeout_s: float | None = None, **more: Any) -> WorldObservation:
-        """Process an answer.
+        """Apply an answer of the model to the world, and return the next question with the reward.
 
         Raises:
             ValueError: no episode has begun, or the episode is over.
@@ -85,10 +87,13 @@ class WorldsEnvironment(Environment):  # type: ignore[misc]
 
     @property
     def state(self) -> State:
-        """Id of the episode (world and trajectory) and number of steps so far."""
+        """The id of the current episode (world and trajectory), and the number of its steps so far."""
         return self._state
 
 
 def worlds(study: str = "baseline", prompt: str = "grid", template: str = "") -> Callable[[], WorldsEnvironment]:
-    """Return a factory that makes one environment per session of a server, see `WorldsEnvironment`."""
+    """Return a function that makes an OpenEnv environment, which a server calls once per session.
+
+    The arguments are those of `WorldsEnvironment`.
+    """
     return lambda: WorldsEnvironment(study, prompt, template)

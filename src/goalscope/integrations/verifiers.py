@@ -25,7 +25,7 @@ KEY: Final = "goalscope"
 
 
 class WorldsConfig(vf.TasksetConfig):  # type: ignore[misc]
-    """Settings of the taskset.
+    """Settings of goalscope's taskset (set of tasks) for the library verifiers.
 
     Attributes:
         study: a study file or the name of a shipped study, which gives the worlds, horizon, trajectories and seed.
@@ -39,7 +39,9 @@ class WorldsConfig(vf.TasksetConfig):  # type: ignore[misc]
 
 
 class WorldData(vf.TaskData):  # type: ignore[misc]
-    """One task: a world, in the form in which runs store it, and the seed, horizon and settings of its episode."""
+    """Data of one task of the library verifiers: a world (as runs store it), and seed, horizon and settings of its
+    episode.
+    """
 
     world: list[Any]
     seed: int
@@ -49,11 +51,11 @@ class WorldData(vf.TaskData):  # type: ignore[misc]
 
 
 class WorldTask(vf.Task[WorldData, vf.State, vf.TaskConfig]):  # type: ignore[misc]
-    """Task of playing an episode in a world; `rewards_of` lists the rewards and metrics."""
+    """Task of the library verifiers: to play one episode in a world."""
 
     @property
     def world(self) -> World:
-        """The world."""
+        """The world in which the episode is played, rebuilt from the data of the task."""
         return decode_world(self.data.world)
 
 
@@ -61,7 +63,7 @@ class WorldsTaskset(vf.Taskset[WorldTask, WorldsConfig]):  # type: ignore[misc]
     """Taskset of the library verifiers, with one task per world and trajectory (repeated episode) of a study."""
 
     def load(self) -> Iterator[WorldTask]:
-        """Yield the tasks in the order of the study."""
+        """Yield the tasks, one per world and trajectory, in the order of the study."""
         settings = {"prompt": self.config.prompt, "template": self.config.template}
         for episode in episodes_of(self.config.study):
             world = episode["world"]
@@ -80,16 +82,20 @@ def _dialogue(data: WorldData) -> WorldDialogue:
 
 
 class WorldsEnvConfig(vf.EnvConfig):  # type: ignore[misc]
-    """Settings of the environment, with a single agent that plays without tools."""
+    """Settings of `WorldsEnv`: a single agent, the player, which has no tools."""
 
     player: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"}, runtime={"type": "subprocess"})
 
 
 class WorldsEnv(vf.Env[WorldsEnvConfig]):  # type: ignore[misc]
-    """Environment that plays the episode of a task and records its exact rewards on the trace."""
+    """Environment of the library verifiers that plays the episode of a task, and records its exact rewards on the
+    trace.
+    """
 
     async def run(self, task: WorldTask, agents: Any) -> None:
-        """Play an episode."""
+        """Play the episode of a task with the agent ``agents.player``, and record rewards and metrics unless it was
+        aborted.
+        """
         playing = _dialogue(task.data)
         playing.question()
         async with agents.player.interaction(task) as interaction:

@@ -37,16 +37,17 @@ _COLOURS = np.array(
 
 
 class GridEnv(gymnasium.Env):  # type: ignore[misc]
-    """Grid environment that generates a new grid per episode or always uses the same grid.
+    """Gymnasium environment of grid worlds; it generates a new grid for each episode or always uses the same grid.
 
     The actions are those of `goalscope.worlds.Action`, and the reward is 1 on entering the goal. ``info`` contains
-    "optimal", ``[4]`` bool, which marks the actions on shortest paths; "distance", the number of steps to the goal;
-    and "grid", the whole grid as text.
+    "optimal", ``[4]`` bool, which marks the actions on shortest paths; "distance", the number of steps to the goal; and
+    "grid", the whole grid as text.
 
     Args:
         size, density: size and wall density of generated grids, see `goalscope.worlds.generate`.
         grid: a grid as text, used in every episode.
-        form: "planes" (``[6, H, W]`` float32, see `PLANES`), "symbols" (``[H, W]`` int64, see `SYMBOLS`) or "text".
+        form: form of observations: "planes" (``[6, H, W]`` float32, see `PLANES`), "symbols" (``[H, W]`` int64, see
+            `SYMBOLS`; rows by columns) or "text".
         factor: maximum number of actions per episode, as a multiple of the shortest path, rounded up.
         render_mode: "ansi", "rgb_array" or None.
 
@@ -83,20 +84,26 @@ class GridEnv(gymnasium.Env):  # type: ignore[misc]
         self._begin(first)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode, and generate its grid from ``seed`` unless the grid is fixed."""
+        """Begin an episode, and generate its grid from ``seed`` unless the grid is fixed; return the observation and
+        ``info``.
+        """
         super().reset(seed=seed)
         self._begin(generate(*self._generation, rng=self.np_random) if self._fixed_grid is None else self._fixed_grid)
         return self._observation(), self._info()
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take an action; the results are those of Gymnasium's `step`."""
+        """Take an action; return observation, reward, terminated, truncated and ``info``, as Gymnasium's `step`
+        does.
+        """
         self._state = step(self._grid, self._state, ACTIONS[int(action)])
         self._left -= 1
         arrived = self._state.position == self._grid.goal
         return self._observation(), float(arrived), arrived, self._left <= 0 and not arrived, self._info()
 
     def render(self) -> Any:
-        """Return the grid as text or as a picture ``[H, W, 3]`` uint8, depending on ``render_mode``."""
+        """Return the grid as text ("ansi") or as a picture ``[H, W, 3]`` uint8 ("rgb_array"), depending on
+        ``render_mode``.
+        """
         grid = shown(self._grid, self._state)
         if self.render_mode == "ansi":
             return grid.render()

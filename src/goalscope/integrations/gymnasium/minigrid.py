@@ -26,7 +26,10 @@ _NOTHING = -1
 
 
 class VerifierMemory:
-    """Access to the memory of a level's verifiers, the objects by which BabyAI checks whether the mission is done.
+    """Reads and writes what the verifiers of a BabyAI level remember, so that the level's state can be stored and
+    restored.
+
+    A verifier is an object by which BabyAI checks whether a part of the mission is done.
 
     Args:
         level: a level of BabyAI at the beginning of an episode.
@@ -43,7 +46,7 @@ class VerifierMemory:
         self._described = [getattr(node, names[type(node).__name__]) for node in nodes if type(node).__name__ in names]
 
     def read(self) -> Memory:
-        """Return the memory as a hashable value."""
+        """Return what the verifiers remember as a hashable value, which `write` takes."""
         return (
             tuple((node.a_done == "success", node.b_done == "success") for node in self._sequences),
             tuple(
@@ -53,7 +56,7 @@ class VerifierMemory:
         )
 
     def write(self, memory: Memory) -> None:
-        """Set the verifiers to a stored memory."""
+        """Let the verifiers remember what `read` returned earlier."""
         sequences, carried, positions = memory
         for node, (first, second) in zip(self._sequences, sequences, strict=True):
             node.a_done, node.b_done = "success" if first else False, "success" if second else False
@@ -88,7 +91,7 @@ _MOST_PLACED: Final = 5_000  # states of a level whose obstacles move at random;
 
 
 class LevelSimulator:
-    """Level whose state can be read and written.
+    """A MiniGrid or BabyAI level whose state can be read and set, to explore which state each action leads to.
 
     Levels keep references to particular objects, such as the door to open or the ball to fetch. Writing a state
     therefore moves the original objects and never creates new ones.
@@ -110,10 +113,10 @@ class LevelSimulator:
         self._memory = VerifierMemory(real, self.movable) if hasattr(real, "instrs") else None
 
     def read(self) -> Key:
-        """Return the state as a hashable key.
+        """Return the state of the level as a hashable value (its key), which `write` takes.
 
-        The key contains the agent, the position of each object, whether each door is open and locked, and the memory
-        of the verifiers.
+        The key contains the agent, the position of each object, whether each door is open and locked, and the memory of
+        the verifiers (which check the mission).
 
         Raises:
             ValueError: something changed that is not part of the state.
@@ -133,7 +136,7 @@ class LevelSimulator:
         return (int(col), int(row), int(level.agent_dir)), tuple(zip(positions, states, strict=True)), *memory
 
     def write(self, state: Key) -> None:
-        """Set the level to a state."""
+        """Set the level to a state that `read` returned."""
         (col, row, facing), movable, *memory = state
         level, cells = self.real, self._fixed.copy()
         level.carrying = None
@@ -154,12 +157,14 @@ class LevelSimulator:
             self._memory.write(memory[0])
 
     def step(self, action: int) -> Any:
-        """Take an action and return the values of Gymnasium's `step`."""
+        """Take an action in the level, and return what Gymnasium's `step` returns."""
         self.real.step_count = 0  # MiniGrid's reward decreases with the step count and would drop below 0
         return self.real.step(action)
 
     def layout(self) -> list[str]:
-        """Describe the fixed cells row by row in words, with "" for free cells."""
+        """Describe the cells whose content never changes, row by row in words such as "wall (grey)"; "" for all other
+        cells.
+        """
         return ["" if item is None else f"{item.type} ({item.color})" for item in self._fixed]
 
     def _record_position(self, item: Any, position: int, positions: list[int]) -> None:
@@ -175,7 +180,7 @@ class LevelSimulator:
 
 
 class Placements:
-    """Random placements of the objects of a level, of which every possible one is tried.
+    """Tries every possible random placement of objects in a level, to compute the probabilities of the outcomes.
 
     MiniGrid places an object by drawing cells of a rectangle until one is free. This object takes the place of that
     method, and decides each placement in turn in place of the level's random numbers.
@@ -191,7 +196,7 @@ class Placements:
         level.place_obj = self.place
 
     def begin(self, script: list[int]) -> None:
-        """Begin a step of the level in which a script decides the placements.
+        """Begin a step of the level in which a script, not chance, decides where objects are placed.
 
         Args:
             script: for each placement of the step in turn, the number of the free cell to use, counted from 0 column by
@@ -201,7 +206,9 @@ class Placements:
         self._script, self.made, self._chance = script, 0, 1.0
 
     def outcomes(self, play: Callable[[], Hashable]) -> dict[Hashable, float]:
-        """Return the probability of each result of a function that may place objects, which is called for each way."""
+        """Call a function once for each way in which it may place objects, and return the probability of each of its
+        results.
+        """
         chances: dict[Hashable, float] = {}
         self._waiting = [[]]
         while self._waiting:
@@ -213,7 +220,9 @@ class Placements:
     def place(
         self, item: Any, top: Any = (0, 0), size: Any = None, reject_fn: Any = None, max_tries: float = math.inf
     ) -> tuple[int, int]:
-        """Place an object as MiniGrid's method of this name, in the free cell that the script says.
+        """Place an object in the free cell that the script says, and return the cell (column, row).
+
+        It has the arguments of MiniGrid's method `place_obj`, which it replaces.
 
         Raises:
             RecursionError: the script says that no drawn cell was free.
@@ -256,9 +265,9 @@ _STEPS: Final = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
 
 class LevelBound:
-    """Lower bound of the number of steps to the goal, for the A* search (`VisitedStates`) in one level.
+    """Computes a lower bound of the number of steps to the goal of a level, for A* search.
 
-    Call it with the key of a state, as `LevelSimulator.read` returns it.
+    Call it with a state, as `LevelSimulator.read` returns it.
 
     Args:
         level: the level at the beginning of an episode.
@@ -277,10 +286,16 @@ class LevelBound:
         return max(1.0, _Moment(self, key).mission())
 
     def ways(self, cell: int, closed: frozenset[int], walled: frozenset[int]) -> list[float]:
-        """Return for each pose of the agent (its cell and direction) the number of steps until it faces a cell.
+        """Return the number of steps that the agent needs until it faces a cell, from each of its poses (cell and
+        direction).
 
-        A pose has the index 4 * cell + direction. Cells in ``closed`` have a closed door, which takes one step to open;
-        those in ``walled`` cannot be entered.
+        The pose has the index 4 * cell + direction in the returned list. The number is infinite where no way leads
+        there.
+
+        Args:
+            cell: index of the cell to face.
+            closed: cells with a closed door, which takes one step to open.
+            walled: cells that cannot be entered.
         """
         name = cell, closed, walled
         if name not in self._ways:
@@ -320,7 +335,7 @@ class LevelBound:
         return ends
 
     def around(self, cell: int) -> Iterator[tuple[int, int]]:
-        """Yield the poses from which the agent faces a cell."""
+        """Yield the poses (cell, direction) in which the agent faces a cell, given by its index."""
         for facing, (col, row) in enumerate(_STEPS):
             stand = cell - col - row * self._width
             if 0 <= stand < len(self._free) and self._free[stand]:
@@ -578,7 +593,9 @@ class MiniGridLevel(StateCopy):
         simulator.write(self._first)
 
     def step(self, state: Key, action: int) -> dict[Hashable, float]:
-        """Return the probabilities of the states after an action: one state, unless obstacles move at random."""
+        """Return the probability of each state to which an action leads: a single state, unless obstacles move at
+        random.
+        """
 
         def play() -> Hashable:
             self.write(self._simulator, state)
@@ -587,7 +604,7 @@ class MiniGridLevel(StateCopy):
         return self._placements.outcomes(play)
 
     def observe(self, state: Key) -> Observed:
-        """Return the observation as text and as an array in the configured form."""
+        """Return what an agent observes in a state: a text and an array, in the configured forms."""
         observation = super().observe(state)
         if self._array == "none" or self.done(state):
             return observation
@@ -595,25 +612,28 @@ class MiniGridLevel(StateCopy):
         return Observed(text=observation.text, array=_array(self._simulator.real, self._array))
 
     def play(self, seed: int) -> StatePlayer:
-        """Return the level at the beginning of an episode, which draws its own random numbers from a seed."""
+        """Begin an episode of the level that is played, not enumerated; its random numbers follow from ``seed``."""
         simulator = self.make()
         simulator.real.np_random = np.random.default_rng(seed)
         return StatePlayer(self, self.read(simulator), lambda action: self.act(simulator, action))
 
     def make(self) -> LevelSimulator:
-        """Create the level at the beginning of an episode, always with the same layout."""
+        """Create the level as it is at the beginning of an episode, always with the same layout."""
         return LevelSimulator(_real(self._level, self._seed, self._modules))
 
     def read(self, real: LevelSimulator) -> Key:
-        """Return the key of the state."""
+        """Return the state of a level as a hashable value (its key)."""
         return real.read()
 
     def write(self, real: LevelSimulator, state: Key) -> None:
-        """Set the level to a state."""
+        """Set a level to a state, given as the key that `read` returns."""
         real.write(state)
 
     def goals(self) -> dict[str, Any]:
-        """Return the further goals of the level: to hold each object that can be held, and to have each door open."""
+        """Return further goals of the level by name: to hold each object that can be held, and to have each door open.
+
+        Each is a function that tells whether a state fulfils the goal.
+        """
         goals: dict[str, Any] = {}
         for number, item in enumerate(self._simulator.movable):
             if item.type != "door" and "pick up" not in self.actions:
@@ -629,7 +649,7 @@ class MiniGridLevel(StateCopy):
         return not self.done(state) and bool(state[1][number][1][0])
 
     def lower_bound(self, state: Key) -> float:
-        """Return a lower bound of the number of steps from this state to the goal, see `LevelBound`."""
+        """Return a lower bound of the number of steps from a state to the goal, for A* search."""
         return self._bound(state)
 
     @cached_property
@@ -637,7 +657,11 @@ class MiniGridLevel(StateCopy):
         return LevelBound(self.make())
 
     def heuristic(self, state: Key) -> float:
-        """Return the Manhattan distance to the goal cell, or to the nearest object if there is no goal cell."""
+        """Return the Manhattan distance from the agent to the goal cell, or to the nearest object if there is no goal
+        cell.
+
+        At the end of an episode it is 0 if the goal was reached, otherwise infinite.
+        """
         if self.done(state):
             return 0.0 if self.goal(state) else float("inf")
         (col, row, _), movable = state[:2]
@@ -647,7 +671,7 @@ class MiniGridLevel(StateCopy):
         return float(min((abs(index % width - col) + abs(index // width - row) for index in cells), default=0))
 
     def words(self, state: Key) -> str:
-        """Describe the mission and the whole level, in words or as a grid."""
+        """Describe the mission and the whole level in a state, for a prompt: in words or as a grid of symbols."""
         (col, row, facing), movable = state[:2]
         width = self._simulator.size[0]
         cells = {index: words for index, words in enumerate(self._simulator.layout()) if words}
@@ -677,7 +701,10 @@ class MiniGridLevel(StateCopy):
         return "\n".join([*lines, f"Walls stand at (row,column) {' '.join(walls)}."])
 
     def describe(self) -> dict[str, Any]:
-        """Return level, seed, form and layout. The layout is included because MiniGrid versions may differ in it."""
+        """Return what identifies the level: its name, seed, form and layout.
+
+        The layout is included because MiniGrid versions may differ in it.
+        """
         layout = {"first": repr(self._first), "fixed": self._simulator.layout(), "mission": self._mission}
         array = {} if self._array == "none" else {"array": self._array}
         return {
@@ -690,10 +717,10 @@ class MiniGridLevel(StateCopy):
 
 
 class LevelAsItIs(MiniGridLevel):
-    """Level of an existing environment, as it is at the beginning of an episode.
+    """The MiniGrid or BabyAI level of an existing environment, as it is at the beginning of an episode.
 
     Args:
-        real: the level, which is copied and not changed.
+        real: the environment, which is copied and not changed.
     """
 
     def __init__(self, real: Any) -> None:
@@ -702,13 +729,15 @@ class LevelAsItIs(MiniGridLevel):
         self._begin()
 
     def make(self) -> LevelSimulator:
-        """Copy the level at the beginning of the episode, without rendering."""
+        """Copy the level as it is at the beginning of the episode, without rendering."""
         real = copied(self._pristine)
         real.gen_obs = dict
         return LevelSimulator(real)
 
     def describe(self) -> dict[str, Any]:
-        """Return the level, its layout and the kinds of its objects; the seed is unknown."""
+        """Return what identifies the level: its name, its layout and the kinds of its objects; the seed is unknown
+        (None).
+        """
         kinds = [f"{item.color} {item.type}" for item in self._simulator.movable]
         return {**super().describe(), "seed": None, "objects": kinds}
 

@@ -43,13 +43,15 @@ Kept = TypeVar("Kept")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LaidOut:
-    """An environment with one layout (its walls, objects and rules) and one initial state, solved exactly.
+    """An environment with one layout (its walls, objects and rules) and one initial state, all states of which are
+    solved.
 
     Attributes:
         id: id of layout, initial state and horizon, which is the cluster of intervals over several layouts.
         believed: the environment with this layout, enumerated and solved.
         start: index of the initial state.
-        horizon: number of decisions per episode for its MEG, by default `FACTOR` times the shortest path plus one.
+        horizon: number of decisions per episode for its goal-directedness (MEG), by default `FACTOR` times the shortest
+            path plus one.
     """
 
     id: str
@@ -60,15 +62,18 @@ class LaidOut:
 
     @property
     def goals(self) -> Mapping[str, Any]:
-        """Map each goal's name to ``[S]`` bool, whether each state fulfils the goal."""
+        """For each named goal of the environment, ``[S]`` bool: which of the S states fulfil it."""
         return self.believed.table.goals
 
     def reached(self, state: int) -> bool:
-        """Return whether a state fulfils the goal."""
+        """Return whether a state (by its index) fulfils the environment's main goal."""
         return bool(self.believed.table.goal[state])
 
     def curve(self, goal: str) -> RationalityCurve:
-        """Return the cached rationality curve of a goal, with reward 1 per decision taken in a goal state."""
+        """Return the rationality curve of a goal, from which goal-directedness (MEG) is computed; it is cached.
+
+        The reward is 1 per decision taken in a goal state.
+        """
         if goal not in self._curves:
             reward = self.goals[goal].astype(np.float64)
             start = np.zeros(len(reward))
@@ -78,7 +83,11 @@ class LaidOut:
         return self._curves[goal]
 
     def optimal(self, state: int, taken: int) -> Any:
-        """Return ``[A]`` bool, the optimal actions in a state after ``taken`` actions; all False after the horizon."""
+        """Return which of the A actions are optimal in a state (by its index), ``[A]`` bool.
+
+        ``taken`` is the number of actions taken before, which matters only in a stochastic environment; after the
+        horizon no action is optimal there.
+        """
         best = self.believed.solved.optimal
         if best is not None:
             return best[state].copy()
@@ -87,7 +96,10 @@ class LaidOut:
         return self.believed.by_time(self.horizon)[taken, state].copy()
 
     def distance(self, state: int) -> int:
-        """Return the number of steps to the goal, or -1 if it cannot be reached or the environment is stochastic."""
+        """Return the number of steps from a state (by its index) to the goal.
+
+        It is -1 if the goal cannot be reached or the environment is stochastic.
+        """
         distance = self.believed.solved.distance
         return -1 if distance is None else int(distance[state])
 
@@ -96,6 +108,11 @@ class LaidOut:
 
         In a stochastic environment, it is by how much the action lowers the expected number of decisions at the goal
         within the horizon. NaN if the goal was already out of reach.
+
+        Args:
+            state, action: index of the state, and the action taken there.
+            following: index of the state to which it led.
+            taken: number of actions taken before.
         """
         if self.believed.solved.distance is not None:
             return _steps_lost(self.distance(state), self.distance(following))
@@ -107,9 +124,10 @@ class LaidOut:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SearchedLayout:
-    """Layout whose states are searched when the agent visits them.
+    """An environment with one layout that is too large to enumerate: optimal actions are searched in each visited
+    state.
 
-    It has the interface of `LaidOut`, but no further goals and no MEG.
+    It has the interface of `LaidOut`, but no further goals and no goal-directedness (MEG).
 
     Attributes:
         id: id of layout and initial state.
@@ -124,28 +142,35 @@ class SearchedLayout:
     _number: dict[Any, int] = field(default_factory=dict, init=False, repr=False)
 
     def number(self, state: Any) -> int:
-        """Return the index of a state, and assign a new index at the first visit."""
+        """Return the index of a state; at the first visit, the state gets a new index."""
         if state not in self._number:
             self._number[state] = len(self.states)
             self.states.append(state)
         return self._number[state]
 
     def optimal(self, state: int, taken: int) -> Any:
-        """Return ``[A]`` bool, whether each action is optimal in a state; the steps taken before do not matter here."""
+        """Return which of the A actions are optimal in a state (by its index), ``[A]`` bool; ``taken`` does not matter
+        here.
+        """
         return self.visited.optimal(self.states[state])
 
     def distance(self, state: int) -> int:
-        """Return the number of steps to the goal, or -1 if it cannot be reached."""
+        """Return the number of steps from a state (by its index) to the goal; -1 if it cannot be reached."""
         return self.visited.distance(self.states[state])
 
     def reached(self, state: int) -> bool:
-        """Return whether a state fulfils the goal."""
+        """Return whether a state (by its index) fulfils the goal."""
         return bool(self.visited.environment.goal(self.states[state]))
 
     def regret(self, state: int, action: int, following: int, taken: int) -> float:
-        """Return the number of steps that an action lost.
+        """Return the number of steps to the goal that an action lost.
 
-        Infinite if the action put the goal out of reach, NaN if it already was.
+        It is infinite if the action put the goal out of reach, and NaN if it already was.
+
+        Args:
+            state, action: index of the state, and the action taken there.
+            following: index of the state to which it led.
+            taken: number of actions taken before, which does not matter here.
         """
         return _steps_lost(self.distance(state), self.distance(following))
 
@@ -159,7 +184,8 @@ KNOWN: Final[WeakValueDictionary[str, LaidOut]] = WeakValueDictionary()
 
 
 class LayoutReader:
-    """Reader of an environment's layouts and states.
+    """Finds out, while a Gymnasium environment is played, which layout (walls, objects and rules) and which state it
+    has.
 
     Args:
         env: a Gymnasium environment.
@@ -203,7 +229,11 @@ class LayoutReader:
             )
 
     def begin(self) -> tuple[LaidOut | SearchedLayout, int]:
-        """Return the layout of a new episode and the index of its initial state."""
+        """Return the solved layout of an episode that has just begun, and the index of its initial state.
+
+        Raises:
+            Mismatch: the initial state is not among the enumerated ones.
+        """
         environment: Environment[Any] | None = self._own or self._toy
         key = self._of_toy if self._toy is not None else f"own {id(self)}"
         if environment is None:
@@ -235,7 +265,12 @@ class LayoutReader:
         return self._laid_out_at(key, believed, number), number
 
     def after(self, layout: LaidOut | SearchedLayout, state: int, action: int, terminated: bool) -> int:
-        """Return the index of the state to which an action led.
+        """Return the index of the state to which an action in the environment has led.
+
+        Args:
+            layout: the layout of the episode.
+            state, action: index of the state before, and the action taken there.
+            terminated: whether the environment ended the episode.
 
         Raises:
             Mismatch: the environment behaved differently from its table.
@@ -312,7 +347,7 @@ def _seen(level: LevelSimulator) -> tuple[Any, ...]:
 
 
 class OracleEnv(gymnasium.Wrapper):  # type: ignore[misc]
-    """Gymnasium environment with the optimal actions in ``info["goalscope"]``.
+    """Wrapper of a Gymnasium environment that adds exact optimal actions to ``info["goalscope"]``.
 
     After the last step of an episode, whether terminated or truncated, the key "episode" summarises this episode. The
     summary has no intervals; see `goalscope.environments.TrainingCurve` for these. Its keys:
@@ -323,7 +358,8 @@ class OracleEnv(gymnasium.Wrapper):  # type: ignore[misc]
     * "regret", the sum of regrets over the steps;
     * "returns": goal -> number of decisions, among the first "horizon", that began in a goal state; NaN if the episode
       was truncated earlier;
-    * "meg", "meg_bound": goal -> signed MEG of that return in nats, and the greatest MEG that the layout admits;
+    * "meg", "meg_bound": goal -> signed MEG (maximum-entropy goal-directedness) of that return in nats, and the greatest
+      MEG that the layout admits;
     * "world": id of layout, initial state and horizon.
 
     Args:
@@ -351,14 +387,18 @@ class OracleEnv(gymnasium.Wrapper):  # type: ignore[misc]
         self._reader = LayoutReader(env, environment, state, horizon, limit, search)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; the arguments and results are those of Gymnasium, with the oracle's entry in ``info``."""
+        """Begin an episode, like Gymnasium's `reset`; ``info["goalscope"]`` has the optimal actions and the distance to
+        the goal.
+        """
         observation, info = self.env.reset(seed=seed, options=options)
         self._layout, number = self._reader.begin()
         self._path, self._chosen, self._regret = [number], [], 0.0
         return observation, {**info, "goalscope": self._now()}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take an action; the results are those of Gymnasium, with the oracle's entry in ``info``."""
+        """Take an action, like Gymnasium's `step`; ``info["goalscope"]`` says whether it was optimal, and what is
+        optimal next.
+        """
         observation, reward, terminated, truncated, info = self.env.step(action)
         layout, before, steps = self._layout, self._path[-1], len(self._path) - 1
         number = int(action)

@@ -36,7 +36,9 @@ def _generated(seed: int, rooms: int, objects: int, quest_length: int) -> Any:
 
 @environment_kind("textworld")
 class TextWorldGame:
-    """Generated TextWorld game, which is won when its quest is done.
+    """A generated TextWorld game as an environment with known states; it is won when its quest is done.
+
+    A state is the set of facts that hold in the game, and an action is a command.
 
     Args:
         rooms, objects, quest_length: as in `textworld.GameOptions`.
@@ -99,29 +101,34 @@ class TextWorldGame:
         return transitions
 
     def initial(self) -> dict[Facts, float]:
-        """Return the initial facts with probability 1."""
+        """Return the state (set of facts) in which the game begins, with probability 1."""
         return {self._first: 1.0}
 
     def step(self, state: Facts, action: int) -> dict[Facts, float]:
-        """Return the facts after a command with probability 1."""
+        """Return the state (set of facts) to which a command leads, with probability 1; commands that do not apply
+        change nothing.
+        """
         return {self._instances[state].get(action, state): 1.0}
 
     def admissible(self, state: Facts) -> list[int]:
-        """Return the commands whose preconditions hold."""
+        """Return the indices of the commands whose preconditions hold in a state."""
         return sorted(self._instances[state])
 
     def done(self, state: Facts) -> bool:
-        """Return whether the quest is done or has failed."""
+        """Return whether the game is over in a state, because its quest is done or has failed."""
         (quest,) = self.game.quests
         return self.goal(state) or any(_holds(event, state) for event in quest.fail_events)
 
     def goal(self, state: Facts) -> bool:
-        """Return whether the quest is done."""
+        """Return whether the quest of the game is done in a state."""
         (quest,) = self.game.quests
         return any(_holds(event, state) for event in quest.win_events)
 
     def goals(self) -> dict[str, Any]:
-        """Return further goals, namely carrying each portable thing."""
+        """Return further goals by name: to carry each portable thing.
+
+        Each is a function that tells whether a state fulfils the goal.
+        """
         goals: dict[str, Any] = {}
         for facts in self._instances:
             for fact in facts:
@@ -133,11 +140,13 @@ class TextWorldGame:
         return dict(sorted(goals.items()))
 
     def observe(self, state: Facts) -> Observed:
-        """Describe the objective, the room with its exits and things, and the inventory."""
+        """Describe a state in words: the objective, the room with its exits and things, and the inventory."""
         return Observed(text=self._text(state))
 
     def describe(self) -> dict[str, Any]:
-        """Return the parameters and the id of the whole game, which may differ between TextWorld versions."""
+        """Return what identifies the game: its parameters, and the id of the whole game, which TextWorld versions may
+        change.
+        """
         return {**self._parameters, "game": content_id("game", {"game": self._serialised})}
 
     @cached_property
@@ -147,7 +156,9 @@ class TextWorldGame:
         return [facts, self.game.objective, list(self.actions), names]
 
     def play(self, seed: int) -> "_Player":
-        """Start the compiled game in the interpreter."""
+        """Begin an episode in TextWorld's own interpreter. ``seed`` is not used, because nothing in the game is
+        random.
+        """
         return _Player(self, str(self._compiled))
 
     @cached_property
@@ -171,7 +182,9 @@ class TextWorldGame:
         }
 
     def state_of(self, facts: Any) -> Facts:
-        """Return the state with the given facts in words, or the facts themselves if no state matches."""
+        """Return the state with the facts that the interpreter reports in words; the words themselves if no state
+        matches.
+        """
         words = frozenset((fact.name, *(str(argument.name) for argument in fact.arguments)) for fact in facts)
         return self._by_words.get(words, words)
 

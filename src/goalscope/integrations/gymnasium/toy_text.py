@@ -72,12 +72,12 @@ def make(name: str, options: Mapping[str, Any] | None = None, modules: Sequence[
 
 @environment_kind("gymnasium")
 class ToyText:
-    """Gymnasium environment with a transition table ``P``.
+    """A Gymnasium environment with a transition table ``P``, such as FrozenLake, as an environment with known states.
 
-    ``P[state][action]`` lists (probability, next state, reward, terminated). In some tables, a transition that ends
-    the episode leads to an ordinary state (CliffWalking's goal, FrozenLake's holes). Such a next state is replaced by
-    one of two terminal states, `OVER` at the goal and `LOST` elsewhere. A terminal transition reaches the goal if it
-    has the largest reward of all terminal transitions.
+    ``P[state][action]`` lists (probability, next state, reward, terminated). In some tables, a transition that ends the
+    episode leads to an ordinary state (CliffWalking's goal, FrozenLake's holes). Such a next state is replaced by one
+    of two terminal states, `OVER` at the goal and `LOST` elsewhere. A terminal transition reaches the goal if it has
+    the largest reward of all terminal transitions.
 
     Args:
         name: registered name, e.g. "FrozenLake-v1".
@@ -95,7 +95,9 @@ class ToyText:
 
     @classmethod
     def ids(cls) -> list[str]:
-        """Return the ids that Gymnasium knows, with those of MiniGrid; none if Gymnasium is not installed."""
+        """Return the ids of all environments that Gymnasium knows, MiniGrid's included; none if Gymnasium is not
+        installed.
+        """
         try:
             import gymnasium
         except ImportError:
@@ -106,12 +108,18 @@ class ToyText:
 
     @classmethod
     def named(cls, text: str) -> tuple[str, dict[str, Any]] | None:
-        """Return the source and the parameters of an environment by its id: one with a table, or a level of MiniGrid.
+        """Parse the id of a Gymnasium environment, as a user types it, into the source and parameters of an
+        environment.
+
+        The environment must have a table ``P`` or be a level of MiniGrid.
 
         Args:
             text: the id, as in ``FrozenLake-v1``; before it a module that registers it, as in ``my_levels:Room-v0``;
                 after it arguments of `gymnasium.make`, as in ``FrozenLake-v1:is_slippery=false``. For a level of
-                MiniGrid they are the parameters ``seed``, ``form`` and ``array``. None for a text of another form.
+                MiniGrid they are the parameters ``seed``, ``form`` and ``array``.
+
+        Returns:
+            Source and parameters; None for a text of another form.
 
         Raises:
             ValueError: Gymnasium does not know the id, or the environment has neither a table nor a grid of MiniGrid.
@@ -169,11 +177,11 @@ class ToyText:
         )
 
     def initial(self) -> dict[int, float]:
-        """Return the probabilities of the initial states."""
+        """Return the states in which an episode may begin, with their probabilities."""
         return {state: chance for state, chance in enumerate(self._start) if chance > 0}
 
     def step(self, state: int, action: int) -> dict[int, float]:
-        """Return the probabilities of the next states."""
+        """Return the states to which an action may lead, with their probabilities."""
         probabilities: dict[int, float] = {}
         for chance, after, reward, over in self._table[state][action]:
             next_state = self._end_state(float(reward)) if over else int(after)
@@ -184,11 +192,11 @@ class ToyText:
         return OVER if reward == self._best else LOST
 
     def done(self, state: int) -> bool:
-        """Return whether the episode is over."""
+        """Return whether the episode is over in a state."""
         return state < 0
 
     def goal(self, state: int) -> bool:
-        """Return whether the episode ended at the goal."""
+        """Return whether a state is the terminal state at the goal."""
         return state == OVER
 
     def utility(self, state: int, action: int, next_state: int) -> float:
@@ -200,7 +208,9 @@ class ToyText:
         return total / weight
 
     def observe(self, state: int) -> Observed:
-        """Return the state in words and as a one-hot array."""
+        """Return what an agent observes in a state: a description in words, and a one-hot array ``[S]`` over the S
+        states.
+        """
         if state < 0:
             return Observed(text="The episode is over.")
         array = np.zeros(len(self._table), dtype=np.float32)
@@ -208,11 +218,16 @@ class ToyText:
         return Observed(text=_shown(self._name, self._real.unwrapped, state)[0], array=array)
 
     def drawing(self, state: int) -> Drawing | None:
-        """Return the map of FrozenLake, CliffWalking or Taxi; None in other environments and in terminal states."""
+        """Return a picture of a state of FrozenLake, CliffWalking or Taxi; None in other environments and in terminal
+        states.
+        """
         return None if state < 0 else _shown(self._name, self._real.unwrapped, state)[1]
 
     def describe(self) -> dict[str, Any]:
-        """Return name, options and all transitions, because the transitions may differ between Gymnasium versions."""
+        """Return what identifies the environment: its name, its options and a hash of all its transitions.
+
+        The transitions are included because they may differ between Gymnasium versions.
+        """
         rows = [
             [
                 int(state),
@@ -225,7 +240,7 @@ class ToyText:
         return {"name": self._name, "options": self._options, "transitions": content_id("transitions", {"rows": rows})}
 
     def play(self, seed: int) -> StatePlayer:
-        """Create an environment and begin an episode."""
+        """Create the Gymnasium environment and begin an episode in it, with random numbers from ``seed``."""
         return self._play_in(make(self._name, self._options), seed)
 
     def _play_in(self, real: Any, seed: int) -> StatePlayer:
@@ -238,7 +253,7 @@ class ToyText:
 
 
 class ToyTextAsItIs(ToyText):
-    """Existing environment with a table ``P``, in which an agent already acts.
+    """An existing Gymnasium environment with a table ``P``, in which an agent already acts; see `ToyText`.
 
     Args:
         real: the environment, which is not changed.
@@ -250,11 +265,19 @@ class ToyTextAsItIs(ToyText):
         self._read(real)
 
     def play(self, seed: int) -> StatePlayer:
-        """Copy the environment and begin an episode."""
+        """Copy the existing environment and begin an episode in the copy, with random numbers from ``seed``."""
         return self._play_in(copied(self._real.unwrapped), seed)
 
     def after(self, state: int, action: int, real: int) -> int:
-        """Return the terminal state for a transition that ended the episode with the environment in state ``real``."""
+        """Return which terminal state (`OVER` at the goal, else `LOST`) an action led to when it ended the episode.
+
+        Args:
+            state, action: the state before, and the action.
+            real: the state in which the environment says it ended.
+
+        Raises:
+            ValueError: if the table has no such transition.
+        """
         rewards = {float(reward) for _, after, reward, over in self._table[state][action] if over and after == real}
         if len(rewards) != 1:
             raise ValueError(
@@ -265,7 +288,7 @@ class ToyTextAsItIs(ToyText):
 
 
 def copied(real: Any) -> Any:
-    """Copy an environment deeply, without its windows and pictures, which cannot be copied."""
+    """Return a deep copy of an environment, without its windows and pictures, which cannot be copied."""
 
     def drawn(value: Any) -> bool:
         items = value if isinstance(value, list) else [value]

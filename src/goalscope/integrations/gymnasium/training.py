@@ -34,6 +34,8 @@ _NO_LAYOUTS = "no MEG: the layouts are in other processes; keep the environments
 class TrainingCurve(Records):
     """How success and goal-directedness (MEG) develop over the training of a policy, in windows of environment steps.
 
+    Call `add` after each step with the ``info`` of environments that `oracle` wraps, or use `callback`.
+
     Attributes:
         every: number of environment steps per window.
         confidence: nominal coverage of the intervals.
@@ -53,7 +55,7 @@ class TrainingCurve(Records):
         check_whole("every", self.every, 1, "steps")
 
     def add(self, infos: Any, step: int) -> dict[str, float]:
-        """Add the ``info`` of one step in all environments.
+        """Add what the environments reported about one step, in their ``info``, to the curve.
 
         Args:
             infos: ``info`` of one environment, a list of infos (stable-baselines3), or the dict of arrays of a
@@ -80,7 +82,10 @@ class TrainingCurve(Records):
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """One record per window and measure: steps, measure, towards, value, low, high, n, clusters and note."""
+        """The curve as a list of dictionaries, one per window and measure.
+
+        Each has steps, measure, towards (the goal), value, low, high, n, clusters and note.
+        """
         return [record for window in sorted(self._windows) for record in self._of(window)]
 
     def callback(self) -> Any:

@@ -59,7 +59,7 @@ _SCORER: Final = "episode_measures"
 def export_logs(
     store: Store, directory: str | Path, *, progress: Callable[[int, int], None] | None = None
 ) -> list[Path]:
-    """Write a run as Inspect logs, one per agent, or several for an agent with many steps.
+    """Write a run as logs of the framework Inspect, one per agent, or several for an agent with many steps.
 
     A log has the content that Inspect itself records for goalscope's tasks: worlds, questions and answers, token ids
     and scores. Timestamps are artificial, because a run does not store times.

@@ -75,7 +75,7 @@ _READER: Final = BoundedWorker(Path(__file__).with_name("log_process.py"), READI
 
 
 def is_inspect_log(path: Path) -> bool:
-    """Return whether a file is an Inspect log or manifest, judged by its ending or, for JSON, by its first bytes."""
+    """Return whether a file is a log or manifest of Inspect, judged by its ending or, for JSON, by its first bytes."""
     if path.suffix.lower() == ".eval":
         return True
     head = _head(path)
@@ -88,7 +88,7 @@ def _is_manifest(path: Path) -> bool:
 
 
 def log_version(path: Path) -> int:
-    """Read the version from the head of a log; 0 if there is none."""
+    """Read the version of Inspect's log format from the beginning of a log; 0 if there is none."""
     head = _head(path)
     if path.suffix.lower() == ".eval":
         head = b""
@@ -114,7 +114,14 @@ def _head(path: Path) -> bytes:
 
 
 def inspect_episodes(path: Path, name: str, context: Context) -> Iterator[Episode]:
-    """Yield the episodes of one log and report unusable samples. Manifests of an eval set are skipped.
+    """Yield the episodes of one Inspect log, and report samples that cannot be used to ``context``.
+
+    Manifests of an eval set are skipped.
+
+    Args:
+        path: the log.
+        name: its name in the import.
+        context: state shared by the files of the import, which collects problems.
 
     Raises:
         ImportError: inspect-ai is not installed.
@@ -128,12 +135,12 @@ def inspect_episodes(path: Path, name: str, context: Context) -> Iterator[Episod
 
 
 def episode_of(path: Path, identity: str, epoch: int, reader: SampleReader | None = None) -> Episode | None:
-    """Return the episode of one sample of a log, see `goalscope.runs.importers.import_path` for ``reader``.
+    """Return the episode of one sample of an Inspect log.
 
     Args:
         path: the log.
-        identity, epoch: id of the sample as text, and its epoch.
-        reader: reads samples of other tasks.
+        identity, epoch: id of the sample as text, and its epoch (repetition).
+        reader: function that reads samples of other tasks, see `goalscope.runs.importers.import_path`.
 
     Returns:
         The episode; None if an error ended the sample, or the reader leaves it out.
@@ -334,11 +341,15 @@ def _inspect(what: str) -> Iterator[None]:
 
 
 def replayed(sample: Any, context: Context) -> tuple[Episode, Mapping[str, Any]]:
-    """Replay a sample. Return its episode and the description of its agent.
+    """Play the recorded answers of an Inspect sample again in its world, and check that everything agrees with the
+    record.
 
     Args:
         sample: `inspect_ai.log.EvalSample`, its attachments resolved.
         context: state shared by the files of the import.
+
+    Returns:
+        The episode, and the description of its agent.
 
     Raises:
         UntrustedError: a record that is malformed or inconsistent with the world and the outputs.
@@ -432,7 +443,10 @@ importer("inspect", Format(endings=(".eval", ".json"), read=inspect_episodes, ho
 
 @exporter("inspect")
 def export(store: Store, out: Path, progress: Callable[[int, int], None]) -> list[Path]:
-    """Write a run as Inspect logs, one per agent, or several for an agent with many steps."""
+    """Write a run as logs of Inspect, one per agent, or several for an agent with many steps; see `export_logs`.
+
+    ``progress`` is called with the number of episodes written and the total number. Returns the paths of the logs.
+    """
     try:
         from goalscope.integrations.inspect_ai.export import export_logs
     except ImportError as error:

@@ -27,7 +27,9 @@ _LOG: Final = getLogger(__name__)
 
 
 class LiveSample:
-    """A sample that is being played: its episode so far, and the monitor of its world."""
+    """A sample of Inspect that is being played: its episode so far, and a monitor that watches which goal the agent
+    pursues.
+    """
 
     def __init__(self, record: SampleRecord, expected: str) -> None:
         world = record.begin()
@@ -39,7 +41,7 @@ class LiveSample:
         self.readings: list[StepReading] = []
 
     def answer(self, output: Any) -> bool:
-        """Take the answer of a model into account; return whether it raised the alarm."""
+        """Apply an answer of the model to the episode, and return whether the monitor raised its alarm just then."""
         if self.live.outcome is not None or not output.choices:
             return False
         self.live.apply(turn(read_output(output), self.live.observe().view.actions))
@@ -55,17 +57,23 @@ class LiveSample:
 
 @hooks(name="monitor", description=f"Raises an alarm when an agent no longer pursues the goal in ${SWITCH}.")
 class MonitorHook(Hooks):
-    """Follows the agent of each sample of a goalscope task and warns at the alarm; ignores samples of other tasks."""
+    """Hook of Inspect that warns when the agent of a goalscope task no longer pursues the goal in the environment
+    variable.
+
+    Samples of other tasks are ignored.
+    """
 
     def __init__(self) -> None:
         self._samples: dict[str, LiveSample | None] = {}
 
     def enabled(self) -> bool:
-        """Return whether the environment variable is set."""
+        """Return whether the environment variable that names the expected goal is set; Inspect then calls the hook."""
         return bool(os.environ.get(SWITCH))
 
     async def on_sample_event(self, data: SampleEvent) -> None:
-        """Take an answer of the model into account."""
+        """If the event is an answer of the model, apply it to the sample's episode, and log a warning if the alarm is
+        raised.
+        """
         if not isinstance(data.event, ModelEvent):
             return
         if data.sample_id not in self._samples:
@@ -77,11 +85,11 @@ class MonitorHook(Hooks):
             _LOG.warning("%s in sample %s: %s", SOURCE, data.sample_id, figures["says"])
 
     async def on_sample_attempt_start(self, data: SampleAttemptStart) -> None:
-        """Begin anew if a sample is tried again after an error."""
+        """Forget the steps of a sample that Inspect tries again after an error."""
         self._samples.pop(data.sample_id, None)
 
     async def on_sample_end(self, data: SampleEnd) -> None:
-        """Forget a sample that has ended."""
+        """Forget the episode of a sample that has ended."""
         self._samples.pop(data.sample_id, None)
 
 

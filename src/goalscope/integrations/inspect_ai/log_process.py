@@ -9,10 +9,11 @@ from typing import Any
 
 
 def prepare() -> Callable[[dict[str, Any]], Iterator[Any]]:
-    """Return the function that answers a request, which names the path of a log and the part to read.
+    """Return the function with which a separate process reads Inspect logs, so that a bad log cannot harm this process.
 
-    The part is "header", "keys" (pairs of id and epoch of the samples), "samples" (those with the keys in the request)
-    or "all" (all samples).
+    The function takes a request, which names the path of a log and the part to read: "header", "keys" (pairs of id and
+    epoch of the samples), "samples" (those with the keys in the request) or "all" (all samples). It yields JSON texts,
+    or the keys.
     """
     import inspect_ai.log
     from pydantic_core import to_json

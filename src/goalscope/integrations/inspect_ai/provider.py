@@ -50,7 +50,7 @@ _REFUSED: Final = (
 
 
 def write_messages(messages: Sequence[Message]) -> list[ChatMessage]:
-    """Convert a chat to Inspect messages."""
+    """Convert the messages of a goalscope chat to Inspect messages."""
     kinds: dict[str, type[ChatMessageSystem | ChatMessageUser | ChatMessageAssistant]] = {
         "system": ChatMessageSystem,
         "user": ChatMessageUser,
@@ -60,7 +60,7 @@ def write_messages(messages: Sequence[Message]) -> list[ChatMessage]:
 
 
 def read_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
-    """Convert Inspect messages to a chat. Written reasoning in earlier answers is dropped.
+    """Convert Inspect messages to the messages of a goalscope chat. Written reasoning in earlier answers is dropped.
 
     Raises:
         ValueError: a message that is not text, or a tool message.
@@ -80,7 +80,10 @@ def read_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
 
 
 def write_output(reply: Reply, model: str) -> ModelOutput:
-    """Convert a reply to an Inspect output. Values without a field in Inspect go into its metadata."""
+    """Convert a model's reply to an Inspect output. Values without a field in Inspect go into its metadata.
+
+    ``model`` is the name of the model in the output.
+    """
     parts: list[Content] = [ContentReasoning(reasoning=reply.reasoning)] if reply.reasoning else []
     parts.append(ContentText(text=reply.answer))
     content: str | list[Content] = parts if len(parts) > 1 else reply.answer
@@ -99,7 +102,7 @@ def write_output(reply: Reply, model: str) -> ModelOutput:
 
 
 def read_output(output: ModelOutput) -> Reply:
-    """Convert an Inspect output to a reply, exactly for goalscope's models and otherwise as text and reasoning.
+    """Convert an Inspect output to a reply: exactly for goalscope's own models, otherwise only its text and reasoning.
 
     Raises:
         UntrustedError: goalscope's metadata in the output do not form a valid reply.
@@ -165,7 +168,11 @@ def read_config(config: GenerateConfig, otherwise: Sampling | None = None) -> Sa
 
 
 def check_config(config: GenerateConfig) -> None:
-    """Raise a ValueError if Inspect's settings include any that goalscope models do not support."""
+    """Check that Inspect's settings include none that goalscope models do not support.
+
+    Raises:
+        ValueError: if they do.
+    """
     unsupported = [name for name in _REFUSED if getattr(config, name)]
     unsupported += ["num_choices"] if (config.num_choices or 1) > 1 else []
     if unsupported:
@@ -181,12 +188,16 @@ MOST_WAITING: Final = 256
 
 
 def body_of(request: Request) -> dict[str, Any]:
-    """Return the extra request body with the random stream key and the possible answers of a request."""
+    """Return what goalscope passes to its own models in Inspect's extra request body.
+
+    This is the key of the request's random stream, and the possible answers if their likelihoods are asked for.
+    """
     return {KEY: {"key": list(request.key), "answers": list(request.answers)}}
 
 
 class GoalscopeAPI(ModelAPI):
-    """goalscope model in Inspect: a bundled model, a folder, a hub name, or a model behind a server.
+    """Provider that lets Inspect use goalscope's models: a bundled model, a folder, a hub name, or a model behind a
+    server.
 
     Args:
         model_name: the model, written like the parameter ``model`` of a chat agent in a study.
@@ -222,14 +233,15 @@ class GoalscopeAPI(ModelAPI):
         self._limiter: CapacityLimiter | None = None
 
     def max_connections(self) -> int:
-        """Maximum number of concurrent requests, which a local model decodes together."""
+        """Return the maximum number of concurrent requests, which a local model decodes together."""
         limit = getattr(self.asked, "concurrency", None)
         return int(limit) if limit is not None else 64
 
     async def generate(
         self, input: list[ChatMessage], tools: list[ToolInfo], tool_choice: ToolChoice, config: GenerateConfig
     ) -> ModelOutput:
-        """Complete a chat. Requests that are waiting at the same time are decoded together.
+        """Let the model answer a chat, and return Inspect's output. Requests that wait at the same time are decoded
+        together.
 
         Raises:
             ValueError: tools, messages that are not text, or settings that goalscope models do not support.
@@ -260,7 +272,7 @@ class GoalscopeAPI(ModelAPI):
 
 @modelapi(name=KEY)
 def provider() -> type[ModelAPI]:
-    """Return the provider class of ``goalscope/MODEL``."""
+    """Return the class with which Inspect serves models named ``goalscope/MODEL``."""
     return GoalscopeAPI
 
 

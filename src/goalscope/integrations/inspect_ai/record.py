@@ -80,7 +80,11 @@ class _Values(BaseModel):
 
 
 class WorldRecord(_Values):
-    """World in the form in which a store contains it."""
+    """A world in the metadata of an Inspect sample, in the form in which runs store it.
+
+    ``stored`` is the world as text, ``cluster`` its group for intervals, and ``tags`` are named facts about it, such as
+    its size.
+    """
 
     id: _Name
     stored: str
@@ -90,7 +94,9 @@ class WorldRecord(_Values):
 
 
 class SampleRecord(_Values):
-    """Conditions of a sample: its world, the root seed of its random streams and its maximum number of actions."""
+    """What defines the episode of an Inspect sample before it is played: world, root seed and maximum number of
+    actions.
+    """
 
     version: Literal[1]
     world: WorldRecord
@@ -99,14 +105,16 @@ class SampleRecord(_Values):
 
     @classmethod
     def of(cls, world: World, *, seed: int, horizon: int) -> "SampleRecord":
-        """Build the record for a world."""
+        """Build the record of a sample in which an episode is to be played in a world, with a seed and a maximum of
+        actions.
+        """
         identity, stored, fog_radius, cluster, _ = encode_world(world)
         world_fields = {"id": identity, "stored": stored, "fog_radius": fog_radius, "cluster": cluster}
         stored_world = WorldRecord.model_validate({**world_fields, "tags": dict(world.tags)})
         return cls(version=VERSION, world=stored_world, seed=seed, horizon=horizon)
 
     def begin(self) -> World:
-        """Rebuild the world.
+        """Return the world of the sample, rebuilt from the record.
 
         Raises:
             UntrustedError: the record does not contain a world, or its id is a different one.
@@ -127,13 +135,17 @@ class SampleRecord(_Values):
 
 
 def metadata_of(world: World, *, seed: int, horizon: int) -> dict[str, Any]:
-    """Return the metadata of a sample: the tags and cluster of its world, and the record of its conditions."""
+    """Return the metadata of an Inspect sample for a world: its tags (such as its size), its cluster, and a
+    `SampleRecord`.
+
+    ``horizon`` is the maximum number of actions.
+    """
     tags = {name: value for name, value in world.tags.items() if name not in (KEY, CLUSTER)}
     return {**tags, CLUSTER: world.cluster_id, KEY: SampleRecord.of(world, seed=seed, horizon=horizon).plain()}
 
 
 class EpisodeRecord(_Values):
-    """Record of the episode that was played in a sample.
+    """Record, in the store of an Inspect sample, of the episode that was played in it.
 
     Attributes:
         agent: the agent's short name.
@@ -162,7 +174,13 @@ class EpisodeRecord(_Values):
 
     @classmethod
     def of(cls, episode: Episode, description: dict[str, Any], turns: list[str]) -> "EpisodeRecord":
-        """Build the record of an episode."""
+        """Build the record of an episode.
+
+        Args:
+            episode: the episode.
+            description: all settings of the agent.
+            turns: ids of the messages that the model wrote.
+        """
         steps = [
             (list(step.state), None if step.action is None else int(step.action), step.failure)
             for step in episode.steps
@@ -182,7 +200,9 @@ class EpisodeRecord(_Values):
         )
 
     def spec(self, sample: SampleRecord) -> EpisodeSpec:
-        """Rebuild the specification of the episode."""
+        """Return what identifies the episode (world, agent, trajectory, seed, horizon, rules), from this record and the
+        sample's.
+        """
         return EpisodeSpec(
             world_id=sample.world.id,
             agent_id=self.agent_id,
@@ -194,14 +214,16 @@ class EpisodeRecord(_Values):
 
 
 class ReplyPartRecord(_Values):
-    """Record of a `Part` of a reply."""
+    """Record of one part of a model's reply (reasoning, answer or tool call) in an Inspect log."""
 
     kind: PartKind
     text: str
 
 
 class ReplyRecord(_Values):
-    """Record of a `Reply`, stored in addition to the message that Inspect shows."""
+    """Record of a model's `Reply` in an Inspect log, with what Inspect's own message does not show, such as token
+    ids.
+    """
 
     parts: list[ReplyPartRecord]
     finish: Finish = "stop"
@@ -218,7 +240,7 @@ class ReplyRecord(_Values):
 
     @classmethod
     def of(cls, reply: Reply) -> "ReplyRecord":
-        """Build the record of a reply. The raw text is left out if the token ids determine it."""
+        """Build the record of a model's reply. The raw text is left out if the token ids determine it."""
         plain = {entry.name: _plain(getattr(reply, entry.name)) for entry in fields(Reply)}
         plain["parts"] = [asdict(part) for part in reply.parts]
         if reply.output_tokens is not None:
@@ -226,7 +248,7 @@ class ReplyRecord(_Values):
         return cls.model_validate(plain)
 
     def reply(self) -> Reply:
-        """Rebuild the reply.
+        """Return the model's reply, rebuilt from the record.
 
         Raises:
             UntrustedError: inconsistent values, such as a failed reply without an error.
@@ -240,7 +262,7 @@ class ReplyRecord(_Values):
 
 
 def foreign_reply(message: Any, stop_reason: str | None, reasoning: str | None, **others: Any) -> Reply:
-    """Build the reply of a model that Inspect called itself.
+    """Build a reply from the message of a model that Inspect called itself, without goalscope's provider.
 
     Args:
         message: Inspect's assistant message.
@@ -261,7 +283,9 @@ def foreign_reply(message: Any, stop_reason: str | None, reasoning: str | None, 
 
 
 class TurnRecord(_Values):
-    """Record of a turn from another source, whose action is stored and not parsed from the answer again.
+    """Record of an agent's turn from another source, in an Inspect log.
+
+    Its action is stored, because it is not parsed from the answer again.
 
     Attributes:
         reward: the recorded reward if the world gives none.
@@ -277,7 +301,7 @@ class TurnRecord(_Values):
     extra: _Plain = Field(default_factory=dict)
 
     def turn(self) -> Turn:
-        """Rebuild the turn.
+        """Return the agent's turn (action or failure, text and tokens), rebuilt from the record.
 
         Raises:
             UntrustedError: neither an action nor a failure, or both.
@@ -305,7 +329,7 @@ UNKNOWN_ACTION = "unknown action"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """Turn of an agent, as the user's reader function returns it for another task's log.
+    """One turn of an agent in the log of another task, as the user's own reader function returns it.
 
     Attributes:
         action: name of the action, or None if the agent did not act.
@@ -316,7 +340,7 @@ class RecordedTurn:
         reasoning: the written reasoning before the answer.
         prompt_tokens, output_tokens: exact token ids, if known.
         reward: reward of the action, or None.
-        extra: plain values to store with the step.
+        extra: further values to store with the step (texts, numbers, lists and mappings).
     """
 
     action: str | None
@@ -332,7 +356,7 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEpisode:
-    """Episode that the user's reader function returns for a sample of another task's log.
+    """One episode from the log of another task, as the user's own reader function returns it for a sample.
 
     Attributes:
         turns: the agent's turns, in order.
@@ -344,10 +368,10 @@ class RecordedEpisode:
         agent: short name of the agent; None for the model of the log.
         cluster: name of the cluster for intervals. If empty, each sample is a cluster. A known world has its own
             cluster.
-        horizon: maximum number of turns; None for the number of turns in the record and, in a known world, at least
-            the horizon of a study.
-        tags: plain values by name, by which rows are grouped. They belong to the sample's world, or to the episode if
-            the world is known.
+        horizon: maximum number of turns; None for the number of turns in the record and, in a known world, at least the
+            horizon of a study.
+        tags: named facts (texts, numbers or truth values), by which results are grouped. They belong to the sample's
+            world, or to the episode if the world is known.
 
     Raises:
         ValueError: actions or a cluster given together with a known world.
@@ -417,22 +441,30 @@ def tool_calls(sample: Any) -> list[RecordedTurn]:
 
 
 def reasoning_of(message: Any) -> str | None:
-    """Return the written reasoning of an Inspect message, or None."""
+    """Return the reasoning that an Inspect message contains as text; None if there is none."""
     parts = [] if isinstance(message.content, str) else message.content
     return "\n\n".join(part.reasoning for part in parts if part.type == "reasoning") or None
 
 
 def offered_tools(sample: Any) -> set[str]:
-    """Return the names of the tools offered to the model of a sample."""
+    """Return the names of the tools that the model could call in an Inspect sample."""
     return {tool.name for event in model_events(sample) for tool in event.tools}
 
 
 def recorded_episode(recorded: RecordedEpisode, sample: Any, header: Any) -> tuple[Episode, str]:
-    """Convert a reader's result to an episode. Return it with the name of its agent.
+    """Convert what a user's reader function returned for a sample of another task to an episode of goalscope.
+
+    Args:
+        recorded: what the function returned.
+        sample: the sample of the log.
+        header: the header of the log.
+
+    Returns:
+        The episode, and the name of its agent.
 
     Raises:
-        UntrustedError: there is no action at all, a turn has neither an action nor a failure, or the record
-            contradicts the rules of a known world.
+        UntrustedError: there is no action at all, a turn has neither an action nor a failure, or the record contradicts
+            the rules of a known world.
     """
     agent = recorded.agent or header.eval.model
     try:

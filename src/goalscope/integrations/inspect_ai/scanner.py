@@ -27,13 +27,15 @@ def monitor(
     last: int = LAST,
     reader: str = "",
 ) -> Scanner[Transcript]:
-    """Follow the agent of a transcript: optimal moves, regret, what its last moves fit, and the alarm "no longer".
+    """Scanner of Inspect Scout that follows the agent of a transcript, and raises an alarm if it no longer pursues a
+    goal.
 
-    The value of a transcript is a mapping with the keys of `Monitor.summary`, and its metadata has a record for each
-    step (`StepReading`). The value is None for a transcript that is refused; the explanation is the reason.
+    The value of a transcript is a mapping with the keys of `Monitor.summary` (optimal moves, regret, what its last
+    moves fit), and its metadata has a record for each step (`StepReading`). The value is None for a transcript that is
+    refused; the explanation is the reason.
 
     Args:
-        expected: the hypothesis that the agent is expected to pursue, as text.
+        expected: the hypothesis (possible goal) that the agent is expected to pursue, as text.
         hypotheses: its rivals, separated by commas; by default those that the world suggests.
         lapse: greatest share of random moves with which an agent still counts as pursuing it.
         run: mean number of steps to a false alarm that is guaranteed at least.

@@ -57,11 +57,12 @@ LATER: Final = (
 
 @metric(name="MEG", scores="unreduced")
 def directedness() -> Metric:
-    """Return the signed MEG (maximum-entropy goal-directedness) towards each hypothesis, and the numbers in `FIGURES`.
+    """Metric of Inspect: the goal-directedness (signed MEG, in nats) of the agent towards each hypothesis (possible
+    goal).
 
-    Undefined numbers are left out: a single grid has no interval over grids, and an agent without actions has no MEG.
-    A hypothesis that is undefined in every world has 0 episodes and no other number. While an evaluation runs, Inspect
-    shows the metric of the samples so far.
+    It also has the numbers named in `FIGURES`. Undefined numbers are left out: a single grid has no interval over
+    grids, and an agent without actions has no MEG. A hypothesis that is undefined in every world has 0 episodes and no
+    other number. While an evaluation runs, Inspect shows the metric of the samples so far.
     """
 
     def compute(scores: list[SampleScore]) -> Value:
@@ -91,7 +92,9 @@ def directedness() -> Metric:
 
 @scorer(metrics=[directedness()], name="meg")
 def meg(hypotheses: str | Sequence[str] = (), utility: str = "steps", invalid: str = "no-op") -> Scorer:
-    """Score an episode by its utility under each hypothesis; the metric is the MEG of all the log's episodes, in nats.
+    """Scorer of Inspect that measures goal-directedness (MEG, in nats) towards hypotheses about the goal.
+
+    The score of an episode is its utility under each hypothesis; the metric is the MEG of all episodes of the log.
 
     Args:
         hypotheses: hypotheses as text, e.g. ``"goal,corner top-left,beside goal"``, or names of goals that the worlds
@@ -111,7 +114,18 @@ def meg(hypotheses: str | Sequence[str] = (), utility: str = "steps", invalid: s
 
 
 def scored(name: str, state: TaskState, options: Mapping[str, Any], value_of: Callable[[Episode], Value]) -> Score:
-    """Build the score of a sample for a scorer, with the episode and the scorer's options stored for the metric."""
+    """Build the score of an Inspect sample, and store its episode with the score, so that a metric can read all
+    episodes.
+
+    Args:
+        name: name of the scorer.
+        state: Inspect's state of the sample.
+        options: options of the scorer, which are stored too.
+        value_of: returns the value of the score for an episode.
+
+    Returns:
+        The score; without a value if the sample holds no episode of goalscope.
+    """
     stored = state.store.get(KEY, None)
     if stored is None:
         return Score.unscored(explanation="the sample holds no episode of goalscope's")
@@ -133,7 +147,7 @@ def _is_running() -> bool:
 
 
 def tell(score: Score, agent_findings: Sequence[Finding]) -> None:
-    """Write what an agent is after into the score of one of its samples, as `towards` and `attribute` print it.
+    """Write in words what an agent is after into the score of one of its Inspect samples.
 
     Inspect passes a metric the scores that it keeps. Scores from a running evaluation stay as they are: Inspect calls
     the metric several times, and may write a sample after a call that has not seen all of them.
@@ -154,7 +168,9 @@ def tell(score: Score, agent_findings: Sequence[Finding]) -> None:
 
 
 def kept_episode(sample_metadata: Mapping[str, Any] | None, score_metadata: Mapping[str, Any] | None) -> Episode:
-    """Rebuild the episode from the metadata of a sample and its score."""
+    """Rebuild the episode of an Inspect sample from the sample's metadata and its score's metadata, where `scored`
+    stored it.
+    """
     sample = SampleRecord.read((sample_metadata or {}).get(KEY), "metadata")
     return recorded_episode(sample, EpisodeRecord.read((score_metadata or {}).get(KEY), "score"))
 
@@ -189,8 +205,10 @@ def _utilities(episode: Episode, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def finding_figures(finding: Finding) -> dict[str, float]:
-    """Convert a finding to numbers; its "answer: ANSWER", "reason: REASON" and "after NAME" become keys with
-    value 1.
+    """Convert a finding (what an agent is after, and why) to numbers, since metrics of Inspect must be numbers.
+
+    The answer, the reason and each named hypothesis become keys with value 1, such as "answer: ANSWER" and "after
+    NAME".
     """
     condition = where_text(finding.where)
     texts = [f"answer: {finding.answer}", f"reason: {finding.reason}", *(f"after {name}" for name in finding.names)]
@@ -217,12 +235,12 @@ def _figures(estimate: GoalEstimate) -> dict[str, float]:
 
 @metric(name="attribution", scores="unreduced")
 def verdicts() -> Metric:
-    """Return each method's attribution over all episodes as numbers.
+    """Metric of Inspect: what attribution methods say about an agent's goal from all episodes of a log, as numbers.
 
     "METHOD: KIND" is 1 for the kind of the method's verdict (named, set, partly, ...) or for "says nothing". "METHOD
-    NAME" is the method's value for a hypothesis. "NAME nats", with "low", "high" and "share", is the MEG towards a
-    hypothesis that the score names. "(phase P)" distinguishes the phases of a world. "left out" is the number of
-    samples without an action in a known world.
+    NAME" is the method's value for a hypothesis (possible goal). "NAME nats", with "low", "high" and "share", is the
+    goal-directedness (MEG) towards a hypothesis that the answer names. "(phase P)" distinguishes the phases of a world.
+    "left out" is the number of samples without an action in a known world.
     """
 
     def compute(scores: list[SampleScore]) -> Value:
@@ -263,10 +281,14 @@ def verdicts() -> Metric:
 
 @scorer(metrics=[verdicts()], name="attribution")
 def attribution(hypotheses: str | Sequence[Any] = "grids", methods: str | Sequence[str] = ()) -> Scorer:
-    """Score an episode by its number of actions in a known world; the metric attributes goals over all episodes.
+    """Scorer of Inspect that finds which hypotheses about the goal explain an agent's actions.
+
+    The score of an episode is only its number of actions in a known world; the metric attributes goals from all
+    episodes together.
 
     Args:
-        hypotheses: a bank or a file, as for ``goalscope attribute``, or a list with the content of such a file.
+        hypotheses: a bank (named set of hypotheses) or a file, as for ``goalscope attribute``, or a list with the
+            content of such a file.
         methods: names of methods, separated by commas; by default all methods that need no further answers.
     """
     bank = hypotheses if isinstance(hypotheses, str) else [*hypotheses]

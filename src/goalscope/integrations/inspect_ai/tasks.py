@@ -53,14 +53,20 @@ _SAMPLING: Final = frozenset(entry.name for entry in fields(Sampling))
 
 
 def asked_model(model: InspectModel) -> Model:
-    """Return the goalscope model behind an Inspect model; a placeholder if another provider offers the model."""
+    """Return the goalscope model that an Inspect model stands for; a placeholder if another provider offers the
+    model.
+    """
     return model.api.asked if isinstance(model.api, GoalscopeAPI) else AskedElsewhere(str(model), "inspect")
 
 
 def split_parameters(kind: str, parameters: Mapping[str, Any]) -> tuple[dict[str, Any], Sampling]:
-    """Split the study's parameters of a chat agent into prompt parameters and sampling settings.
+    """Split the parameters of a study's chat agent into those of its prompt and its sampling settings.
 
     Parameters of the model are dropped, because Inspect chooses the model.
+
+    Args:
+        kind: "chat" or "task-chat".
+        parameters: the parameters as in a study.
 
     Raises:
         ValueError: another kind of agent, a value of the wrong type or out of range, or an agent that chooses actions
@@ -90,7 +96,7 @@ def play(
     history: History = "none",
     failure: Mapping[str, Any] | None = None,
 ) -> Solver:
-    """Play the episode of a sample.
+    """Solver of Inspect that plays the episode of a sample: it prompts the model in the sample's world until the end.
 
     Args:
         kind: "chat" or "task-chat".
@@ -180,7 +186,9 @@ def _message_id(output: ModelOutput) -> str:
 
 @scorer(metrics={"*": [mean(), stderr(cluster=CLUSTER)]}, name="episode_measures")
 def episode_measures() -> Scorer:
-    """Score an episode by goalscope's measures, with standard errors over the clusters of worlds."""
+    """Scorer of Inspect with goalscope's measures of an episode (such as success), and standard errors over clusters of
+    worlds.
+    """
 
     async def score(state: TaskState, target: Target) -> Score:
         stored = state.store.get(KEY, None)
@@ -194,7 +202,10 @@ def episode_measures() -> Scorer:
 
 
 def score_of(episode: Episode) -> Score:
-    """Compute the score of an episode. A measure without a value is NaN, which Inspect ignores."""
+    """Compute the Inspect score of an episode: the value of each of goalscope's measures.
+
+    A measure without a value is NaN, which Inspect ignores.
+    """
     names = TASK_MEASURES if "tasks" in episode.world.offers else MEASURES
     rows = measure_episodes([episode], [registry.resolve("measure", name) for name in names])
     by_measure = dict(zip(rows.measure.tolist(), rows.value.tolist(), strict=True))
@@ -203,7 +214,7 @@ def score_of(episode: Episode) -> Score:
 
 
 def recorded_episode(sample: SampleRecord, record: EpisodeRecord) -> Episode:
-    """Rebuild the episode of a log record, without its texts.
+    """Rebuild an episode, without its texts, from the records of its conditions and of what was played.
 
     Raises:
         UntrustedError: the record does not describe an episode.
@@ -255,7 +266,7 @@ def grids(
     prompt: str = "",
     template: str = "",
 ) -> Task:
-    """Task of walking from the start to the goal of generated grids.
+    """Task of Inspect: walk from the start to the goal of generated grids.
 
     Args:
         sizes, densities: side lengths of the grids and shares of inner walls.
@@ -294,8 +305,7 @@ def task_maps(
     memory: bool = False,
     template: str = "",
 ) -> Task:
-    """Task of exploration and exploitation on task maps, where nodes must be achieved in an order that is initially
-    unknown.
+    """Task of Inspect: explore task maps, in which nodes must be achieved in an order that is unknown at first.
 
     Args:
         presets: names of presets, see docs/exploration.md.
@@ -320,7 +330,7 @@ def textworld(
     history: str = "none",
     template: str = "",
 ) -> Task:
-    """Task of winning generated TextWorld games (extra ``textworld``).
+    """Task of Inspect: win generated TextWorld games (extra ``textworld``).
 
     Args:
         rooms, objects, quest_length: size of each game.
@@ -343,7 +353,7 @@ def textworld(
 
 @task
 def study(path: str, agent: str | None = None) -> Task:
-    """Task with the worlds, rules and prompts of a study, for any model that Inspect calls.
+    """Task of Inspect with the worlds, rules and prompts of a goalscope study, for any model that Inspect calls.
 
     Args:
         path: a study file, or the name of a shipped study.
@@ -369,7 +379,7 @@ def study(path: str, agent: str | None = None) -> Task:
 def study_task(
     name: str, study: Study, kind: str, parameters: Mapping[str, Any], failure: Mapping[str, Any] | None = None
 ) -> Task:
-    """Build the task with a study's worlds and rules.
+    """Build an Inspect task with a study's worlds and rules.
 
     Args:
         name: name of the data set.
@@ -393,7 +403,11 @@ def study_task(
 
 
 def sample_of(world: World, *, seed: int, horizon: int) -> Sample:
-    """Build the sample of a world, with its tags and cluster in the metadata."""
+    """Build the Inspect sample in which an episode is played in a world; its metadata have the world, its tags and
+    cluster.
+
+    ``horizon`` is the maximum number of actions.
+    """
     text = world.begin_episode(seed, "sample").view.text
     return Sample(id=world.id, input=text, target="goal", metadata=metadata_of(world, seed=seed, horizon=horizon))
 
