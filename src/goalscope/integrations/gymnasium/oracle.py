@@ -358,8 +358,8 @@ class OracleEnv(gymnasium.Wrapper):  # type: ignore[misc]
     * "regret", the sum of regrets over the steps;
     * "returns": goal -> number of decisions, among the first "horizon", that began in a goal state; NaN if the episode
       was truncated earlier;
-    * "meg", "meg_bound": goal -> signed MEG (maximum-entropy goal-directedness) of that return in nats, and the greatest
-      MEG that the layout admits;
+    * "meg", "meg_bound": goal -> signed MEG (maximum-entropy goal-directedness) of that return in nats, and the
+      greatest MEG that the layout admits;
     * "world": id of layout, initial state and horizon.
 
     Args:

@@ -190,7 +190,7 @@ MOST_WAITING: Final = 256
 def body_of(request: Request) -> dict[str, Any]:
     """Return what goalscope passes to its own models in Inspect's extra request body.
 
-    This is the key of the request's random stream, and the possible answers if their likelihoods are asked for.
+    This is the key of the request's random stream, and the possible answers of the request.
     """
     return {KEY: {"key": list(request.key), "answers": list(request.answers)}}
 
