@@ -901,8 +901,10 @@ def null_text(null: Tested) -> str:
 
 
 def lines_of(tested: Tested) -> Iterator[str]:
-    """Yield the lines to print for a tested claim: the sentence with its answer, then one line per part, then null
+    """Yield the lines to print for a tested claim: the sentence with its answer, one line per part, and the null
     agents.
+
+    Null agents are agents without the claimed property, on which the claim is tested as well.
     """
     quoted = f"“{tested.quoted}” ({tested.place}). Tested: " if tested.quoted else ""
     yield f"{quoted}{tested.said}: {word_of(tested.answer)}{f' ({tested.why})' if tested.why else ''}"

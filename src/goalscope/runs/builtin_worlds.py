@@ -127,7 +127,7 @@ def _region(rule: str, height: int, width: int, corner: Position | None) -> npt.
 
 
 def placed(grid: Grid, *, goal: str | None, start: str | None, apart: int, rng: np.random.Generator) -> Grid | None:
-    """Move the goal and the start of a grid to cells that satisfy placement rules, drawn at random.
+    """Move the goal and the start of a grid to cells that satisfy placement rules such as "top-right", drawn at random.
 
     Args:
         grid: the grid, with goal and start; its walls stay.

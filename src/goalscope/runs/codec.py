@@ -215,7 +215,7 @@ def encode_turn(turn: Turn) -> tuple[Cell, ...]:
 def decode_turn(cells: Sequence[Cell]) -> Turn:
     """Return an agent's turn from the values of the table columns `TURN_COLUMNS`.
 
-    The meaning of the action's number depends on the world of the episode, so it is not checked against it.
+    The number of its action is not checked here, because its meaning depends on the world of the episode.
 
     Raises:
         ValueError: a value cannot have been stored by `encode_turn`.

@@ -219,8 +219,8 @@ class Store:
             tables.seal(database, "info", [name])
 
     def put_session(self, document: Mapping[str, Any]) -> None:
-        """Store the provenance of a new session of the run (time, versions, machine, arguments), see
-        `provenance.session`.
+        """Store the provenance of a new session of the run, as `provenance.session` returns it: time, versions,
+        machine, ...
         """
         with self.transaction() as database:
             cursor = database.execute("INSERT INTO sessions (document) VALUES (?)", (codec.encode_json(document),))

@@ -417,8 +417,7 @@ class Reservation:
     def settle(
         self, prompt: int | None, output: int | None, *, written: int = 0, ids: int | None = None
     ) -> Mapping[str, float]:
-        """Compute the actual cost of the call from the numbers of tokens that the server reports; return it, name ->
-        amount.
+        """Compute the actual cost of the call from the numbers of tokens that the server reports, name -> amount.
 
         Values that the server does not report count with their maximum. So does a report of 0 tokens for a prompt or
         for an output with text. A report that is too large to be believed counts as `BELIEVED` times the maximum. The

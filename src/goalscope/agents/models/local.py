@@ -283,8 +283,15 @@ class LocalModel(Answering):
     ) -> Self:
         """Wrap a model and a tokenizer that are already in memory; the model is neither copied nor moved.
 
+        Args:
+            model: a transformers model.
+            tokenizer: its transformers tokenizer.
+            name: short name for tables.
+            slots: maximum number of requests decoded at once; None for what suits the model.
+            chat: settings for writing and reading chats, see `goalscope.agents.models.base.ChatFormat`.
+
         Raises:
-            ValueError: see `LocalModel`.
+            ValueError: a setting is out of range.
         """
         self = cls.__new__(cls)
         self._set(None, **chat)
@@ -601,7 +608,7 @@ GAIN = 0.5
 
 
 def initialise(shapes: Mapping[str, tuple[int, ...]], *, layers: int, generator: Any) -> dict[str, Any]:
-    """Return random parameters of a GPT-OSS model, as at the start of the training of Theseus and Ariadne.
+    """Return random parameters of a GPT-OSS model, as at the start of the training of the bundled models.
 
     Norms are 1; biases and attention sinks are 0. Embeddings have standard deviation 0.5, matrices 0.5 / sqrt(input
     width). Matrices that write to the residual stream are also divided by sqrt(2 L).
@@ -637,11 +644,12 @@ CELLS: Final = 7
 
 
 def initialise_gpt2(shapes: Mapping[str, tuple[int, ...]], *, layers: int, generator: Any) -> dict[str, Any]:
-    """Return random parameters of a GPT-2 model, as at the start of the training of the organisms' language models.
+    """Return random parameters of a GPT-2 model, as at the start of the training of goalscope's model organisms.
 
-    Norms are 1 and biases 0. All other parameters have standard deviation .1; those that write to the residual stream
-    are divided by sqrt(2 L). The positions of the cells of a 7x7 grid start with a code of their place: the sum of a
-    vector for the row and a vector for the column, each with standard deviation .3.
+    (These are small language models with planted goals.) Norms are 1 and biases 0. All other parameters have standard
+    deviation .1; those that write to the residual stream are divided by sqrt(2 L). The positions of the cells of a 7x7
+    grid start with a code of their place: the sum of a vector for the row and a vector for the column, each with
+    standard deviation .3.
 
     Args:
         shapes: name of each parameter in transformers' ``GPT2LMHeadModel`` -> its shape.

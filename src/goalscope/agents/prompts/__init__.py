@@ -360,7 +360,8 @@ def template_text(template: str = "") -> str:
     """Return a system prompt for task maps, with its placeholders.
 
     Args:
-        template: "" for the default prompt, `PAPER` for the paper's content, or the path of a file of the user.
+        template: "" for the default prompt, `PAPER` for one that states only what the exploration paper's prompt
+            states, or the path of a file of the user.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -380,7 +381,8 @@ def system_prompt(template: str, strategy: str, reasoned: bool, memory: bool, *,
     """Return the system prompt of an agent on a task map; paragraphs that are empty under its settings leave no gap.
 
     Args:
-        template: "" for the default prompt, `PAPER` for the paper's content, or the path of a file of the user.
+        template: "" for the default prompt, `PAPER` for one that states only what the exploration paper's prompt
+            states, or the path of a file of the user.
         strategy: one of `STRATEGIES`, or the path of a text file with a sentence that states a strategy.
         reasoned: whether the answer must contain reasoning before the direction.
         memory: whether the agent is shown a summary of all reports so far.

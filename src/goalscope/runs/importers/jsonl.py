@@ -135,7 +135,10 @@ _LINES: dict[str, type[WorldLine | EpisodeLine | StepLine]] = {
 
 
 def kind_of(value: dict[str, Any]) -> type[WorldLine | EpisodeLine | StepLine]:
-    """Return the class that checks a line of a JSON-lines log, by its key ``type``; a line without a type is a step.
+    """Return the class of records that a line of a JSON-lines log belongs to, by its key ``type``; by default a step.
+
+    Args:
+        value: the JSON object on the line.
 
     Raises:
         UntrustedError: the type is unknown.
