@@ -14,7 +14,7 @@ from scipy.stats import binom
 
 from goalscope._ground.rng import stream
 from goalscope.agents import Observation, ScriptedAgent
-from goalscope.agents.scripted import EpsilonGreedy, Optimal, SideBiased, Uniform
+from goalscope.agents.scripted import EpsilonGreedy, KeyLured, Optimal, SideBiased, Uniform
 from goalscope.measures.exploration.errors import ONLY_EXPLORATION, PROGRESS_SHARE
 from goalscope.papers import Item, QuotedClaim, ReadAgents, find, items
 from goalscope.papers.claims import (
@@ -583,6 +583,16 @@ def test_no_sentence_about_difficulty_holds_for_an_agent_without_it(played: Path
     tested = sentences(played, agent)
     assert len(tested) == 16 and "yes" not in {result.answer for result in tested}
     assert all([null.said for null in result.nulls] == [OPTIMAL, LAPSE, RANDOM, STATE_BLIND] for result in tested)
+
+
+@pytest.mark.parametrize("name", ["telos table 1 rooms", "telos table 1 paths"])
+def test_no_sentence_about_keys_holds_for_an_agent_without_it(name: str, tmp_path: Path) -> None:
+    item = find(name)
+    agents = [BEST, EpsilonGreedy(0.3), Uniform(), KeyLured()]
+    path = measured(tmp_path / "run", published_study(item, 0.3), agents)
+    for agent in agents[:3]:
+        assert "yes" not in {result.answer for result in sentences(path, agent.name, name)}, agent.name
+    assert "yes" in {result.answer for result in sentences(path, KeyLured().name, name)}  # it goes to the key
 
 
 def test_what_an_agent_has_and_no_null_agent_has_still_holds(played: Path) -> None:

@@ -14,8 +14,16 @@ from goalscope.agents.models.folders import folder_identity, model_folder
 from goalscope.papers import Item, ItemReading, ReadAgents, find, items, read, reproduce, working
 from goalscope.papers.exact import compute, exact_value
 from goalscope.papers.item import scaled
-from goalscope.papers.page import Reproduction, names_together, overview, printed_in, read_result, sentence
-from goalscope.papers.readings import ItemLine
+from goalscope.papers.page import (
+    Reproduction,
+    count_equal,
+    names_together,
+    overview,
+    printed_in,
+    read_result,
+    sentence,
+)
+from goalscope.papers.readings import OFF_BY_ONE, ItemLine
 from goalscope.papers.working import (
     COSTS,
     SMALL,
@@ -363,6 +371,18 @@ def test_the_command_is_one_call_whose_lines_are_returned(tmp_path: Path) -> Non
     assert found.records[0]["ours"] == pytest.approx(0.192745, abs=1e-6) and "0.19" in found._repr_html_()
     with pytest.raises(ValueError, match="computed exactly"):
         reproduce("meg figure 1", tmp_path, scale=0.5)
+
+
+def test_a_printed_number_counts_once_however_often_it_is_printed_or_computed() -> None:
+    results = {}
+    for name in ("meg table k", "meg figure 5"):
+        ours = {"known": 40.2, f"known{OFF_BY_ONE}": 37.8, "unknown": 40.2}
+        options = {"value": 1, "published": {"paper": 37.8}, "percent": False}
+        lines = [ItemLine(label=label, ours=exact_value(value, "nats"), **options) for label, value in ours.items()]
+        results[name] = Reproduction.of(find(name), 0, lines=lines)
+        assert count_equal([(find(name), results[name])]) == (1, 2)
+        assert re.findall(r"\d+", sentence(find(name), results[name])) == ["1", "2"]
+    assert count_equal((find(name), result) for name, result in results.items()) == (1, 2)
 
 
 def test_the_sentence_says_whose_worlds_they_are() -> None:

@@ -12,7 +12,7 @@ from goalscope._ground.rng import stream
 from goalscope.measures.exploration import StaleCounter
 from goalscope.measures.exploration.examples import EXAMPLES, counts
 from goalscope.papers.item import Item
-from goalscope.papers.readings import ItemLine
+from goalscope.papers.readings import OFF_BY_ONE, ItemLine
 from goalscope.stats import Estimate
 from goalscope.stats.rows import Tag
 from goalscope.worlds import Grid, generate, transform
@@ -82,7 +82,7 @@ def _cliff(folder: Path, experiment: str) -> Computed:
         at, spread = case.setting, f"{case.printed_unknown:g} ± {case.printed_spread:g}"
         lines += [
             _line("known utility", at, case.printed_known, case.known, "nats", "paper"),
-            _line("known utility, off by one", at, case.printed_known, case.off_by_one, "nats", "paper"),
+            _line(f"known utility{OFF_BY_ONE}", at, case.printed_known, case.off_by_one, "nats", "paper"),
             _line("unknown utility (± two standard deviations)", at, spread, case.unknown, "nats", "paper"),
         ]
     write_json(study, folder / "cliff-world.json")

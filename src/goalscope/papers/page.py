@@ -4,7 +4,7 @@ The page of an item has printed values, our values and a control side by side, a
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -19,12 +19,13 @@ from goalscope._ground.version import __version__
 from goalscope._ground.words import counted, listed
 from goalscope.papers.claims import TEXTS, Tested, null_text, word_of
 from goalscope.papers.item import PAPERS, Item
-from goalscope.papers.readings import COUNTED, ItemLine, Term, blocks, equal_as_printed, in_figures
+from goalscope.papers.readings import COUNTED, OFF_BY_ONE, ItemLine, Term, blocks, equal_as_printed, in_figures
 from goalscope.report import Declared, Group, RunData, lay_out, render_page, sections_of, write_page
 from goalscope.report.blocks import Footnotes, Table, number
 from goalscope.runs import Store
 from goalscope.stats import Estimate
 from goalscope.stats.records import Records
+from goalscope.stats.rows import Tag
 
 RESULT: Final = "reproduction.json"
 
@@ -153,8 +154,8 @@ def sentence(item: Item, result: Reproduction) -> str:
     """
     printed = [line for line in result.lines if any(value is not None for value in line.published.values())]
     if item.exact:
-        equal = sum(equal_as_printed(line) for line in printed)
-        of = f" {equal} of {counted(len(printed), 'printed number')} are ours as printed." if printed else ""
+        equal, numbers = count_equal([(item, result)])
+        of = f" {equal} of {counted(numbers, 'printed number')} are ours as printed." if printed else ""
         return f"Computed without an agent: nothing is sampled, and no number has an interval.{of}"
     compared = [line for line in printed if not line.differs and line.within is not None]
     deviations = dict.fromkeys(reason for line in printed for reason in line.differs)
@@ -181,6 +182,20 @@ def sentence(item: Item, result: Reproduction) -> str:
     rest = f"; the others are not compared: {'; '.join(reasons)}" if reasons else ""
     of = counted(len(printed), "printed number")
     return f"{who}Of {of} {len(compared)} may be compared, and {inside} of these lie in our intervals{rest}."
+
+
+def count_equal(results: Iterable[tuple[Item, Reproduction]]) -> tuple[int, int]:
+    """Count distinct printed numbers of computed items (figures and tables): those that ours equal, and all.
+
+    A number counts once, although several items can print it, and although ours can be computed in two ways: as it
+    should be, and with the off-by-one of the authors. It is equal if one of ours is.
+    """
+    equal: dict[tuple[str, str, Tag], bool] = {}
+    for item, result in results:
+        for line in filter(lambda line: printed_in([line]), result.lines):
+            number = (item.exact, line.label.removesuffix(OFF_BY_ONE), line.value)
+            equal[number] = equal.get(number, False) or equal_as_printed(line)
+    return sum(equal.values()), len(equal)
 
 
 def table_of(item: Item, lines: Sequence[ItemLine]) -> Table:
@@ -435,15 +450,15 @@ def write_all(results: Mapping[str, Reproduction], items: Mapping[str, Item], pa
         if own_sections:
             groups.append(Group(title=title, sections=lay_out(own_sections)))
     lines = [line for result in results.values() if result.agents for line in result.lines if printed_in([line])]
-    exact = [line for result in results.values() if not result.agents for line in result.lines if printed_in([line])]
+    equal, numbers = count_equal((items[name], result) for name, result in results.items() if items[name].exact)
     answers = Counter(claim.answer for result in results.values() for claim in result.claims)
     compared = [line.within for line in lines if line.within is not None]
     sentences = [
-        f"{counted(len(lines), 'printed number')} beside numbers of agents: {len(compared)} may be compared, and "
-        f"{sum(compared)} of these lie in our intervals. {counted(len(exact), 'printed number')} beside computed ones: "
-        f"{sum(map(equal_as_printed, exact))} are ours as printed.",
+        f"{counted(len(lines), 'number')} of agents beside printed ones: {len(compared)} may be compared, and for "
+        f"{sum(compared)} of these the printed one lies in our interval. {counted(numbers, 'distinct printed number')} "
+        f"beside computed ones: {equal} are ours as printed.",
         f"{counted(answers.total(), 'test')} of what the papers say, on the agents that were run: "
-        + ", ".join(f"{count} times “{word_of(answer)}”" for answer, count in answers.most_common())
+        + ", ".join(f"“{word_of(answer)}” {count}" for answer, count in answers.most_common())
         + ". A sentence about another model is not tested by them.",
     ]
     table = Declared(anchor="items", title="Every table and figure", tables=overview(results, items))

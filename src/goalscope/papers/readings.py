@@ -44,6 +44,9 @@ FIELDS: Final = (
 )
 """What a declaration can say, in the order of the page. An item declares the fields that can change its numbers."""
 
+OFF_BY_ONE: Final = ", off by one"
+"""End of the label of a number that is computed a second time, with the off-by-one of the authors."""
+
 SAMPLING: Final = ("temperature", "top_p", "max_tokens", "reasoning_effort")
 COUNTED: Final = "n"
 """The one field that changes no expectation; it decides only where a number depends on n, as a p-value does."""
