@@ -219,7 +219,7 @@ def turns(plan: Mapping[str, Any], out: Path) -> Iterator[dict[str, Any]]:
 
 def _turn(episode: Episode) -> dict[str, Any]:
     world, step = episode.world, episode.steps[0]
-    policy, likelihood = policy_of(step), step.extra.get("likelihood")
+    policy, likelihood = policy_of(step.extra), step.extra.get("likelihood")
     if policy is None and step.action is not None:
         policy = np.eye(len(MOVES))[int(step.action)].tolist()
     mass = float(step.action is not None) if likelihood is None else likelihood["mass"]

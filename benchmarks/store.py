@@ -23,6 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from goalscope.agents import Agent, Observation, Turn, build_agent
 from goalscope.runs import Episode, EpisodeSpec, Step, Store, Study, content_hash, run
 from goalscope.runs.journal import Call, Journal
@@ -55,12 +57,13 @@ def episodes(study: Study, count: int, tokens: int) -> Iterator[Episode]:
     output = tuple(range(tokens)) if tokens else None
     for number in range(count):
         world = worlds[number % len(worlds)]
-        state = State(world.grid.start or (1, 1))
+        cells = [State((row, col)) for row, col in np.argwhere(~world.grid.walls).tolist()]
         steps = tuple(
-            Step(index=index, state=state, action=Action.UP, text=TEXT, output_tokens=output) for index in range(LENGTH)
+            Step(index=index, state=cells[index % len(cells)], action=Action.UP, text=TEXT, output_tokens=output)
+            for index in range(LENGTH)
         )
         spec = EpisodeSpec(world_id=world.id, agent_id="agent", trajectory=number, seed=0, horizon=LENGTH)
-        yield Episode(spec=spec, world=world, agent="agent", steps=steps, final=state, outcome="horizon")
+        yield Episode(spec=spec, world=world, agent="agent", steps=steps, final=cells[0], outcome="horizon")
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:

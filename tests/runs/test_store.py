@@ -3,6 +3,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -114,6 +115,9 @@ def test_any_episode_comes_back_as_it_was(shared: Store, given_episode: Episode)
         tables.clear(database)
     assert shared.put_episodes([given_episode]) == 1
     (back,) = shared.episodes()
+    for entry in fields(Step):
+        expected = [getattr(step, entry.name) for step in given_episode.steps]
+        assert list(back.column(entry.name)) == list(given_episode.column(entry.name)) == expected
     assert same(back, given_episode)
     assert shared.put_episodes([back]) == 0
 

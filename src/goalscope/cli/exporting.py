@@ -177,7 +177,7 @@ def _show_episode(
     if as_json:
         with Store(folder) as store:
             (episode,) = store.episodes([identity])
-        say(json_text({"run": str(folder), **episode_record(episode), "steps": list(step_records(episode))}))
+        say(json_text({"run": str(folder), **episode_record(episode), "steps": step_records(episode)}))
         return
     with Store(folder) as store:
         (episode,) = store.episodes([identity])

@@ -184,7 +184,7 @@ def nulls_of(item: Item, path: Path, rows: Rows, agents: Sequence[str]) -> list[
     planned, moves = dict[str, list[Planned]](), dict[str, list[int]]()
     for episode in episodes:
         planned.setdefault(episode.agent, []).append((episode.spec, episode.world, episode.tags))
-        moves.setdefault(episode.agent, []).extend(step.action for step in episode.steps if step.action is not None)
+        moves.setdefault(episode.agent, []).extend(action for action in episode.column("action") if action is not None)
     played: dict[str, list[Episode]] = {}
     for at, name in enumerate(planned):
         accuracy = rows.select(measure="action accuracy", agent=name).value

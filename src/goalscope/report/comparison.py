@@ -588,9 +588,11 @@ def _with_copies(pair: _Pair, shared: Pair, full: Pair) -> Pair:
 
 def _steps_by_episode(path: Path, episodes: Iterable[str]) -> dict[str, list[tuple[Any, ...]]]:
     """Return index, action, failure, text and output tokens of each step of some episodes of a run."""
-    parts = attrgetter("index", "action", "failure", "text", "output_tokens")
+    names = ("index", "action", "failure", "text", "output_tokens")
     with Store(path) as store:
-        return {episode.id: [*map(parts, episode.steps)] for episode in store.episodes(sorted(episodes))}
+        return {
+            episode.id: [*zip(*map(episode.column, names), strict=True)] for episode in store.episodes(sorted(episodes))
+        }
 
 
 def horizon_notes(paths: Sequence[Path], shared: Sequence[Pair], *, allowed: bool) -> list[str]:

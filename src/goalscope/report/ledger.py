@@ -106,7 +106,7 @@ class Run:
         """
         with Store(self.path) as store:
             (matching,) = store.episodes([episode])
-        return list(step_records(matching))
+        return step_records(matching)
 
     def transcripts(self) -> Iterator[tuple[Episode, Iterator[TranscriptStep]]]:
         """Yield each episode of the run with its replayed steps: observation, prompt, answer, and whether the move was

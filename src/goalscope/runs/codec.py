@@ -12,10 +12,9 @@ token ids as 32-bit words.
 import json
 import math
 from array import array
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
-from itertools import accumulate, chain, repeat
+from functools import lru_cache
+from itertools import accumulate, chain
 from struct import iter_unpack, unpack_from
 from sys import byteorder
 from typing import Any, Final, NamedTuple, get_args
@@ -29,7 +28,7 @@ from goalscope._ground.ids import canonical_json
 from goalscope._ground.untrusted import DamagedError, UntrustedError, decode_object
 from goalscope._ground.untrusted import decode_json as decode_value
 from goalscope.agents.agent import Turn
-from goalscope.runs.record import NO_ACTION, Episode, EpisodeSpec, Outcome, Step
+from goalscope.runs.record import NO_ACTION, Episode, EpisodeSpec, Outcome, Step, StoredSteps
 from goalscope.stats.rows import Tag
 from goalscope.worlds.world import StoredWorld, World
 
@@ -375,7 +374,7 @@ def decode_head(cells: Sequence[Cell]) -> dict[str, Any]:
     }
 
 
-def decode_episode(cells: Sequence[Cell], world: World, steps: tuple[Step, ...]) -> Episode:
+def decode_episode(cells: Sequence[Cell], world: World, steps: Sequence[Step]) -> Episode:
     """Return an episode from its table columns `EPISODE_COLUMNS`, its world and its steps.
 
     Raises:
@@ -405,7 +404,6 @@ _DEFAULTS: Final = (None, None, None, None, None, None, EMPTY)
 _PROMPT, _OUTPUT, _REWARD, _EXTRA = 3, 4, 5, 6
 _WIDTHS: Final = {"b": 1, "h": 2, "q": 8}
 _PLAIN: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_SETTERS: Final = tuple(getattr(Step, entry.name).__set__ for entry in fields(Step))
 WALK_WIDTH: Final = 4  # row, col, flags, action
 
 
@@ -604,44 +602,51 @@ def _decoded(octets: bytes, name: str) -> Any:
         raise ValueError(f"{name} must be stored as JSON, got {octets[:80]!r}: {error}") from error
 
 
-def unpack_steps(packed: PackedSteps, world: World) -> tuple[Step, ...]:
+def unpack_steps(packed: PackedSteps, world: World) -> StoredSteps:
     """Return the steps of an episode from their stored form, given the world of the episode.
 
-    Equal states share one object.
+    Equal states share one object, also over episodes.
 
     Raises:
         ValueError: `pack_steps` cannot have written the bytes.
     """
     walk = unpack_walk(packed.walk)
     failure, text, reasoning, prompt, output, reward, extra = _unpack_said(packed.said, len(walk))
-    cells, numbers = [step[:3] for step in walk], [step[3] for step in walk]
-    states = {cell: decode_state(cell[0], cell[1], cell[2], world) for cell in set(cells)}
-    actions = {number: world.action(number) for number in set(numbers) - {NO_ACTION}}
-    columns: tuple[Sequence[Any], ...] = (
-        range(len(walk)),
-        list(map(states.__getitem__, cells)),
-        list(map(actions.get, numbers)),
-        _each(decode_text, failure, "a failure"),
-        _each(decode_text, text, "an answer"),
-        _each(decode_text, reasoning, "a reasoning"),
-        prompt,
-        output,
-        _each(decode_reward, reward),
-        [decode_json(cell, "the extra values of a step") for cell in extra],
-    )
-    if [action is None for action in columns[2]] != [cell is not None for cell in columns[3]]:
+    *places, numbers = zip(*walk, strict=True) if walk else ((), (), (), ())
+    cells = list(zip(*places, strict=True))
+    if packed.walk[:1] == b"[":
+        states = {cell: decode_state(cell[0], cell[1], cell[2], world) for cell in set(cells)}
+    else:
+        states = _checked_states(world.id)
+        states |= {cell: world.check_state(cell) for cell in set(cells).difference(states)}
+    actions = {number: None if number == NO_ACTION else world.action(number) for number in set(numbers)}
+    if [number == NO_ACTION for number in numbers] != [cell is not None for cell in failure]:
         raise ValueError("a step must hold either an action or the name of a failure, got both or neither")
-    # Slots are set one by one, because the constructor takes six times as long; its only check is made above.
-    steps = tuple(map(object.__new__, repeat(Step, len(walk))))
-    for setter, column in zip(_SETTERS, columns, strict=True):
-        deque(map(setter, steps, column), maxlen=0)
-    return steps
+    columns = {
+        "index": range(len(walk)),
+        "state": list(map(states.__getitem__, cells)),
+        "action": list(map(actions.__getitem__, numbers)),
+        "failure": _each(decode_text, failure, "a failure"),
+        "text": _each(decode_text, text, "an answer"),
+        "reasoning": _each(decode_text, reasoning, "a reasoning"),
+        "prompt_tokens": prompt,
+        "output_tokens": output,
+        "reward": _each(decode_reward, reward),
+        "extra": [{} if cell == EMPTY else decode_json(cell, "the extra values of a step") for cell in extra],
+    }
+    return StoredSteps(columns)
+
+
+@lru_cache(maxsize=16)
+def _checked_states(world_id: str) -> dict[tuple[Any, ...], tuple[int, ...]]:
+    """Return the states of a world that were read before; episodes of one world are stored one after another."""
+    return {}
 
 
 def _each(decode: Callable[..., Any], cells: list[Any], *names: str) -> list[Any]:
     """Return the cells of a column, unchanged; raise an error if ``decode`` refuses the type of one of them."""
-    for cell in dict(zip(map(type, cells), cells, strict=True)).values():
-        decode(cell, *names)
+    for kind in set(map(type, cells)) - {type(None)}:
+        decode(next(cell for cell in cells if type(cell) is kind), *names)
     return cells
 
 

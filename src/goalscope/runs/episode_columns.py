@@ -80,30 +80,30 @@ def episode_columns(episodes: Iterable[Episode]) -> EpisodeColumns:
     finals: list[tuple[int, ...]] = []
     actions, rewards, withheld = array("q"), array("d"), list[bool]()
     for episode in episodes:
-        steps, planar = episode.steps, "cells" in episode.world.offers
+        planar, length = "cells" in episode.world.offers, len(episode.steps)
         kinds.add(planar)
-        heads.add(episode.world, episode.spec, episode.agent, episode.outcome, episode.tags, length=len(steps))
-        *before, last = (
-            (*state.position, phase_column(state[2])) if planar else state
-            for state in (*(step.state for step in steps), episode.final)
-        )
-        states += before
-        finals.append(last)
-        actions.extend(NO_ACTION if step.action is None else step.action for step in steps)
-        withheld += [step.failure == WITHHELD for step in steps]
-        rewards.extend(math.nan if planar or step.reward is None else step.reward for step in steps)
+        heads.add(episode.world, episode.spec, episode.agent, episode.outcome, episode.tags, length=length)
+        states += episode.column("state")
+        finals.append(episode.final)
+        actions.extend(NO_ACTION if action is None else action for action in episode.column("action"))
+        withheld += [failure == WITHHELD for failure in episode.column("failure")]
+        rewards.extend(math.nan if planar or reward is None else reward for reward in episode.column("reward"))
     if len(kinds) > 1:
         raise ValueError(
             "a table of steps must contain only episodes on grids or only episodes in other worlds, got "
             "both: measure them separately"
         )
     width = max(map(len, (*states, *finals)), default=3)
+    state, final = _padded(states, width), _padded(finals, width)
+    if True in kinds:
+        for column in (state, final):
+            column[:, 2] = phase_column(column[:, 2])
     return heads.columns(
-        state=_padded(states, width),
+        state=state,
         action=np.array(actions),
         withheld=np.array(withheld, dtype=np.bool_),
         reward=np.array(rewards),
-        final=_padded(finals, width),
+        final=final,
     )
 
 

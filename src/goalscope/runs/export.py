@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,8 +60,9 @@ def export_parquet(store: Store, directory: str | Path) -> dict[str, Path]:
     ):
         stored = store.episodes()
         while group := list(islice(stored, _EPISODES_PER_GROUP)):
-            records = [record for episode in group for record in step_records(episode)]
-            write_steps(pyarrow.Table.from_pylist(records, schema=schemas["steps"]))
+            parts = list(map(step_columns, group))
+            joined = {name: [*chain.from_iterable(part[name] for part in parts)] for name in schemas["steps"].names}
+            write_steps(pyarrow.Table.from_pydict(joined, schema=schemas["steps"]))
             table = pyarrow.Table.from_pylist(list(map(episode_record, group)), schema=schemas["episodes"])
             write(tags.with_tags_of(table, [episode.tags for episode in group]))
     tags = _Tags()
@@ -240,28 +241,30 @@ def episode_record(episode: Episode) -> dict[str, Any]:
     }
 
 
-def step_records(episode: Episode) -> Iterator[dict[str, Any]]:
-    """Yield each step of an episode as one record of the exported table of steps: column -> value."""
+def step_columns(episode: Episode) -> dict[str, Sequence[Any]]:
+    """Return the T steps of an episode as columns of the exported table of steps: column -> T plain values."""
     planar = "cells" in episode.world.offers
-    for step in episode.steps:
-        yield {
-            "episode_id": episode.id,
-            "step": step.index,
-            "row": step.state[0] if planar else None,
-            "col": step.state[1] if planar else None,
-            "carrying_key": step.state.carrying_key if planar else None,
-            "door_open": step.state.door_open if planar else None,
-            "state": list(step.state),
-            "action": None if step.action is None else step.action.name if planar else str(step.action),
-            "failure": _utf8(step.failure),
-            "text": _utf8(step.text),
-            "reasoning": _utf8(step.reasoning),
-            "prompt_tokens": step.prompt_tokens,
-            "output_tokens": step.output_tokens,
-            "reward": step.reward,
-            "extra": canonical_json(step.extra) if step.extra else None,
-            "policy": policy_of(step),
-        }
+    states, actions, extras = (episode.column(name) for name in ("state", "action", "extra"))
+    return {
+        "episode_id": [episode.id] * len(states),
+        "step": episode.column("index"),
+        "row": [state[0] if planar else None for state in states],
+        "col": [state[1] if planar else None for state in states],
+        "carrying_key": [state.carrying_key if planar else None for state in states],
+        "door_open": [state.door_open if planar else None for state in states],
+        "state": list(map(list, states)),
+        "action": [None if action is None else action.name if planar else str(action) for action in actions],
+        **{name: list(map(_utf8, episode.column(name))) for name in ("failure", "text", "reasoning")},
+        **{name: episode.column(name) for name in ("prompt_tokens", "output_tokens", "reward")},
+        "extra": [canonical_json(extra) if extra else None for extra in extras],
+        "policy": list(map(policy_of, extras)),
+    }
+
+
+def step_records(episode: Episode) -> list[dict[str, Any]]:
+    """Return each step of an episode as one record of the exported table of steps: column -> value."""
+    columns = step_columns(episode)
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _narrow(values: Sequence[Tag], kind: "pyarrow.DataType") -> "pyarrow.Array":

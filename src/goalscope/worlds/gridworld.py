@@ -19,7 +19,7 @@ from goalscope._ground.checks import check_whole
 from goalscope.stats.rows import Tag
 from goalscope.worlds.dynamics import State, flag_count, has_ended, initial_state, opaque_cells, shown, state_with, step
 from goalscope.worlds.fog import Fog
-from goalscope.worlds.grid import ACTIONS, GOAL, KEY, Action, Grid, Position, symbols
+from goalscope.worlds.grid import ACTIONS, GOAL, KEY, Action, Grid, Position, check_inside, symbols
 from goalscope.worlds.things import name_of
 from goalscope.worlds.world import Drawing, Offer, Session, View, World, read_plain
 
@@ -201,7 +201,7 @@ class PlanarWorld(World):
             raise ValueError(
                 f"a stored state must be row, col and flags from 0 to {most}, got {row!r}, {col!r} and {flags!r}"
             )
-        return state_with(int(flags), grid.check_cell((row, col)))
+        return state_with(int(flags), check_inside((int(row), int(col)), grid.walls.shape, "position"))
 
 
 def _check_first_view(grid: Grid) -> None:

@@ -184,7 +184,7 @@ def asked_of(episodes: Iterable[Episode]) -> dict[str, list[Asked]]:
             side.invalid += 1
         else:
             side.counts[int(first.action)] += 1
-            policy = policy_of(first)
+            policy = policy_of(first.extra)
             side.policy = np.array(policy) if policy is not None and len(policy) == len(side.counts) else side.policy
     states: dict[str, dict[str, Asked]] = {}
     for (agent, _), (world, side) in sides.items():

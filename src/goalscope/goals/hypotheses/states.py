@@ -459,11 +459,10 @@ def recorded_policies(table: StepTable) -> Array | None:
     if not table.has_texts:
         return None
     counts = _action_counts(table)
-    steps = (step for episode in table.episodes for step in episode.steps)
     numbers, rows = list[int](), list[tuple[float, ...]]()
-    for number, step in enumerate(steps):
-        probabilities = policy_of(step)
-        if probabilities is None or step.action is None:
+    for number, extra in enumerate(extra for episode in table.episodes for extra in episode.column("extra")):
+        probabilities = policy_of(extra)
+        if probabilities is None or table.action[number] < 0:
             continue
         count = counts[int(table.world[table.episode[number]])]
         if len(probabilities) != count:
@@ -495,13 +494,13 @@ def _repeated(table: StepTable) -> tuple[Array | None, list[str] | None]:
     if not table.has_texts:
         return None, None
     counts, policies = _action_counts(table), table.once(recorded_policies)
-    result, texts = np.full((len(table.action), max(counts)), np.nan), list[str]()
-    for number, step in enumerate(step for episode in table.episodes for step in episode.steps):
-        texts.append(step.reasoning or "")
-        second = step.extra.get(SECOND)
-        if policies is not None and not np.isnan(policies[number, 0]) and "generated" not in step.extra:
+    result = np.full((len(table.action), max(counts)), np.nan)
+    texts = [text or "" for episode in table.episodes for text in episode.column("reasoning")]
+    for number, extra in enumerate(extra for episode in table.episodes for extra in episode.column("extra")):
+        second = extra.get(SECOND)
+        if policies is not None and not np.isnan(policies[number, 0]) and "generated" not in extra:
             result[number] = policies[number]
-        elif step.action is not None and isinstance(second, int) and 0 <= second < max(counts):
+        elif table.action[number] >= 0 and isinstance(second, int) and 0 <= second < max(counts):
             result[number] = 0.0
             result[number, second] = 1.0
     return (None if np.isnan(result).all() else result), (texts if any(texts) else None)

@@ -192,7 +192,7 @@ def _enter(table: EpisodeList, run: int, shard: int, episode: Episode, record: R
         "world": table.worlds.number(episode.world.id),
         "outcome": table.outcomes.number(episode.outcome),
         "steps": len(episode.steps),
-        "invalid": sum(step.failure is not None for step in episode.steps),
+        "invalid": sum(failure is not None for failure in episode.column("failure")),
         "wrong": wrong if has_optimum else None,
         "shortest": record["steps"][0]["from"] if record["steps"] else None,
         "shard": shard,
