@@ -216,7 +216,7 @@ class BoundedWorker:
     def forget(self) -> None:
         """Drop the child process without ending it.
 
-        A process that was forked from this one calls this, since the child process belongs to its parent.
+        This is called in a fork of this process, since the child process still belongs to the original process.
         """
         child, self._child, self._lock, self._left = self._child, None, threading.Lock(), b""
         if child is not None:

@@ -67,7 +67,7 @@ def to_array(name: str, values: Any, *, booleans: bool = False) -> npt.NDArray[A
 def to_distributions(name: str, values: Any, axes: Sequence[str] = ()) -> Array:
     """Convert probabilities from any array library to a float64 array whose last axis sums to 1.
 
-    Sums that differ from 1 only by float32 rounding are divided out, with a warning.
+    Rows whose sum differs from 1 only by float32 rounding are divided by their sum, with a warning.
 
     Args:
         name: the argument's name, for the error and the warning.
@@ -97,7 +97,7 @@ def to_distributions(name: str, values: Any, axes: Sequence[str] = ()) -> Array:
 def to_sparse_distributions(name: str, matrix: Any, actions: int) -> "csr_array":
     """Convert a sparse matrix of probabilities to float64, with rows that sum to 1.
 
-    Row sums that differ from 1 only by float32 rounding are divided out, with a warning.
+    Rows whose sum differs from 1 only by float32 rounding are divided by their sum, with a warning.
 
     Args:
         name: the argument's name, for the error and the warning.

@@ -318,15 +318,16 @@ class Folder:
         return decode_object(self.load_bytes(*parts))
 
     def lines(self, *parts: str, most: int = MOST_LOG_BYTES) -> Iterator[tuple[int, bytes | None]]:
-        """Yield the lines of a file below this folder, each as its number (from 1) and its bytes, None for a line too
-        long.
+        """Yield number (from 1) and bytes of each line of a file below this folder that is not blank.
+
+        Instead of the bytes of a line that is too long, None is yielded.
 
         Args:
             parts: names of the folders that lead to the file, and of the file.
             most: maximum size of the file in bytes.
 
         Raises:
-            UntrustedError: if the file is larger.
+            UntrustedError: if the file is larger, or begins as UTF-16 or binary data do.
             FileNotFoundError: if there is no such file.
         """
         with self.open_file(*parts, most=most) as stream:
@@ -494,7 +495,10 @@ class Folder:
             os.link(before[-1], after[-1], src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
 
     def remove_file(self, *parts: str) -> None:
-        """Remove a file below this folder if it exists; of a link, the link is removed and never its target."""
+        """Remove the file at a path below this folder, given as names, if it exists.
+
+        If a link is there, the link is removed and never its target.
+        """
         names = self._split(parts)
         with (
             suppress(FileNotFoundError),
@@ -504,7 +508,7 @@ class Folder:
             os.unlink(names[-1], dir_fd=folder)
 
     def remove_folder(self, *parts: str) -> None:
-        """Remove a folder below this one with its content, as far as the system allows.
+        """Remove the folder at a path below this one, given as names, with its content, as far as the system allows.
 
         Anything that is not a folder, such as a link to a folder, stays.
         """
@@ -515,7 +519,9 @@ class Folder:
                 rmtree(names[-1], ignore_errors=True, dir_fd=folder)
 
     def sync(self, *parts: str) -> None:
-        """Flush a file to the disk, or without arguments the list of entries of this folder."""
+        """Flush a file below this folder, given as names, to the disk; without names, flush this folder's list of
+        entries.
+        """
         names = self._split(parts)
         path = self._root.joinpath(*names)
         with self._opened(names[:-1]) as folder, _naming(path):
@@ -658,10 +664,12 @@ class NamedFile:
         return decode_text(self.load_bytes(most))
 
     def lines(self, most: int = MOST_LOG_BYTES) -> Iterator[tuple[int, bytes | None]]:
-        """Yield the lines of the file, each as its number (from 1) and its bytes, None for a line too long.
+        """Yield number (from 1) and bytes of each line of the file that is not blank.
+
+        Instead of the bytes of a line that is too long, None is yielded.
 
         Raises:
-            UntrustedError: if the file has more than ``most`` bytes.
+            UntrustedError: if the file has more than ``most`` bytes, or begins as UTF-16 or binary data do.
             FileNotFoundError: if there is no such file.
         """
         with self.open_file(most) as stream:
@@ -701,13 +709,18 @@ class NamedFile:
             stream.flush()
 
     def save_bytes(self, octets: bytes) -> Path:
-        """Write the file completely or not at all, and return its path."""
+        """Write bytes to the file, completely or not at all, replacing an old file, and return the path."""
         with self.writing() as stream:
             stream.write(octets)
         return self.path
 
     def save_text(self, text: str, *, newline: str = "\n") -> Path:
-        """Write the file as UTF-8 text, completely or not at all, and return its path."""
+        """Write the file as UTF-8 text, completely or not at all, replacing an old file, and return the path.
+
+        Args:
+            text: the content.
+            newline: how line ends are written.
+        """
         with self.writing_text(newline) as stream:
             stream.write(text)
         return self.path

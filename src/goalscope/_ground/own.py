@@ -88,10 +88,10 @@ def names_in(value: Any) -> set[str]:
 
 
 def program_for(value: Any) -> str:
-    """Return how a command must begin that will read the settings of a run: ``goalscope`` or ``goalscope --own-code``.
+    """Return how a command must begin that reads a run with these settings: ``goalscope`` or ``goalscope --own-code``.
 
-    The second is returned if the settings (nested mappings, lists and texts) name code of the user's own,
-    ``module:Class``, which needs consent.
+    The second is needed if the settings (nested mappings, lists and texts) name code of the user's own as
+    ``module:Class``, since such code is imported only with consent.
     """
     return "goalscope --own-code" if names_in(value) else "goalscope"
 

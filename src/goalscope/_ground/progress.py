@@ -119,8 +119,8 @@ class Tally:
 
     @property
     def silent(self) -> Mapping[str, float]:
-        """The servers that keep requests waiting: address -> time since which the server has sent nothing
-        (monotonic, s).
+        """The servers that keep requests waiting: address -> time of the server's last output (monotonic clock, in
+        seconds).
         """
         with self._lock:
             return dict(self._silent)
@@ -187,8 +187,9 @@ TALLY: Final = Tally()
 
 @contextmanager
 def silent(label: str) -> Iterator[Progress]:
-    """Return a context for a stage of work that shows no progress; its value is a callback that ignores what it is
-    told.
+    """Return a context for a stage of work that shows no progress.
+
+    The value of the context is a callback for (done, total) that does nothing.
     """
     yield lambda done, total: None
 
@@ -272,15 +273,15 @@ class ModelsAtWork:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens that models in this process have computed since then: of prompts read, and of answers
-        under way.
+        """Number of tokens that models in this process have computed since the given time: of prompts, and of
+        answers under way.
         """
         counts = TALLY.read()
         return sum(counts[name] - self._first[name] for name in ("computed_prompt", "computed_output"))
 
     @property
     def begun(self) -> bool:
-        """Whether, since then, the weights of a model were read or a model was asked."""
+        """Whether, since the given time, the weights of a model were read or a model was asked."""
         return TALLY.read()["begun"] > self._first["begun"]
 
     def words(self, now: float) -> list[str]:

@@ -207,14 +207,15 @@ def package_with(kind: str, name: str) -> str:
 
     Args:
         kind: kind of the part, such as "measure".
-        name: name of the part, which must be registered.
+        name: name of the part under this kind; it must be registered.
     """
     entry = _entries[kind][name]
     return entry.package or package_of(entry.module) or entry.module
 
 
 def part_at(module: str, path: str) -> tuple[str, str] | None:
-    """Find the registered part to which a function belongs, for messages that say whose code failed.
+    """Find the registered part (such as a measure) to which a function belongs, for messages that say whose code
+    failed.
 
     Args:
         module: module of the function.

@@ -86,13 +86,17 @@ def uniforms(heads: Sequence[bytes], *names: str | int | float) -> npt.NDArray[n
 
 
 def heads(root_seed: int, *names: str | int | float, each: Iterable[str]) -> list[bytes]:
-    """Return beginnings of the names of random numbers, which `uniforms` completes; they are hashed prefixes, not
-    readable names.
+    """Return the common beginning of names of random numbers for each of several texts, to be completed by `uniforms`.
+
+    Splitting names like this saves time where many numbers are drawn whose names end alike.
 
     Args:
         root_seed: the only seed of the study.
         names: first parts that all names have in common.
-        each: the next part of each name.
+        each: the next part of each name, one text per name.
+
+    Returns:
+        One beginning per text, as bytes.
     """
     begin = _encode([int(root_seed), *names])[:-1]
     return [f"{begin},{encode_basestring_ascii(text)}".encode() for text in each]
@@ -101,7 +105,7 @@ def heads(root_seed: int, *names: str | int | float, each: Iterable[str]) -> lis
 def words(
     root_seed: int, *names: str | int | float, first: int, count: int, each: int, attempt: int = 0
 ) -> npt.NDArray[np.uint64]:
-    """Return raw random 64-bit words for a range of items, such as the worlds of a study, of a named series.
+    """Return raw random 64-bit words of a named series, for a range of its items (such as the worlds of a study).
 
     Args:
         root_seed: the only seed of the study.

@@ -64,7 +64,7 @@ class DamagedError(ValueError):
 
 
 class AbsentPartError(ValueError):
-    """Error for stored data that are sound, but need code to be read that is not installed here."""
+    """Error for stored data that are intact, but can be read only with code that is not installed here."""
 
 
 def check_nesting(stream: BinaryIO, most: int) -> None:
@@ -155,10 +155,13 @@ def decode_object(data: bytes | str, *, strict: bool = True, finite: bool = True
     """Parse JSON of unknown origin that must be an object, and return it as a dictionary.
 
     Args:
-        data, strict, finite: as in `decode_json`.
+        data: text, or UTF-8 bytes (a byte order mark is allowed).
+        strict: whether to refuse deep nesting, numbers beyond 64 bits and half surrogate pairs, see `decode_json`.
+        finite: whether to refuse NaN and Infinity.
 
     Raises:
-        UntrustedError: as in `decode_json`, and if the value is not an object.
+        UntrustedError: if the data are not valid JSON or are refused (see `decode_json`), or the value is not an
+            object.
     """
     value = decode_json(data, strict=strict, finite=finite)
     if not isinstance(value, dict):

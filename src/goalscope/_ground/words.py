@@ -14,10 +14,9 @@ _FIELD: Final = re.compile(r"\{(\w+)\}")
 
 
 def short(value: float, unit: str) -> str:
-    """Format a number as in tables: shares, bits and nats with three decimals, other units with fewer for larger
-    numbers.
+    """Format a number as in tables, with a number of decimals that depends on unit and size; NaN becomes "undefined".
 
-    NaN becomes "undefined".
+    Shares, bits and nats have three decimals. Numbers in other units have three below 10, two below 100, else one.
     """
     if math.isnan(value):
         return "undefined"
@@ -36,8 +35,11 @@ def counted(count: int, noun: str) -> str:
 
 
 def listed(items: Sequence[str], last: str = "and") -> str:
-    """Join items to a list in words: ``a``, ``a and b`` or ``a, b and c`` (``last`` is the word "and"); ``none``
-    without items.
+    """Join items to a list in words: ``a``, ``a and b`` or ``a, b and c``; without items, ``none``.
+
+    Args:
+        items: the items.
+        last: the word before the last item.
     """
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}" if items else "none"
 

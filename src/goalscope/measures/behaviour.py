@@ -62,15 +62,17 @@ def _nothing(sentence: str) -> None:
 
 
 def measure_bounds() -> Mapping[str, tuple[float, float]]:
-    """Return name -> (smallest, largest value that the definition allows) of each measure in `behaviour_measures`."""
+    """Return the bounds of each measure in `behaviour_measures`: name -> smallest and largest value of its
+    definition.
+    """
     return {measure.name: measure.bounds for measure in behaviour_measures()}
 
 
 def measure_table(table: StepTable, measures: Iterable[Measure] | None = None) -> Rows:
     """Apply measures to one table of episodes, and return their rows: one value of one measure each.
 
-    Measures that need something the worlds do not have are skipped (see `left_out`). On task maps only success and
-    the measures that need tasks apply.
+    Measures that need something that the worlds lack are skipped (see `left_out`). On task maps, only "success" and the
+    measures that need tasks apply.
 
     Args:
         table: the episodes and their steps.

@@ -497,6 +497,8 @@ def _side_notes(first: SideRows, second: SideRows, drawn: bool) -> tuple[str, ..
 def worlds_of(rows: Rows, between: str = "") -> list[World]:
     """Return, for each row, what identifies its world in a comparison: its grid and the values of its conditions.
 
+    Conditions are tags such as "transform", in which versions of a grid can differ.
+
     Args:
         rows: the rows.
         between: name of the condition whose values are compared, which is left out; "" for none.

@@ -71,7 +71,8 @@ add_measures(*(stage_accuracy(stage=stage) for stage in _STAGES))
 def key_pickup(table: StepTable) -> Entries:
     """Share of episodes that reached the key's cell (in a control world, the cell where the key lies in its twin).
 
-    Returns 1 or 0 for each episode in a world with a key or in its control.
+    The control of a world has the same walls, start and goal, but no key. Returns 1 or 0 for each episode in a world
+    with a key or in its control.
     """
     cell, has_cell = table.once(key_cells)
     reached_key = table.per_episode((table.state[:, :2] == cell[table.episode]).all(axis=1)) > 0

@@ -48,8 +48,9 @@ _SHAPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTable:
-    """Episodes and their steps as columns, the input of every measure: E episodes, N steps, G worlds. Arrays are
-    read-only.
+    """Episodes and their steps as columns, the input of every measure. All arrays are read-only.
+
+    There are E episodes, N steps, G worlds, S numbers per recorded state, and A actions.
 
     Attributes:
         episode_id, agent, outcome, world_id, cluster: ``[E]`` text for each episode.

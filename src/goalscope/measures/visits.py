@@ -192,10 +192,14 @@ def _over_pairs(expected: Callable[[int, int], float]) -> Callable[[Counts, Coun
 
 @_over_pairs
 def expected_entropy(number: int, options: int) -> float:
-    """Return the expected entropy, in bits, of the empirical policy of an optimal agent, ``[V]`` for V states.
+    """Return the expected entropy, in bits, of the empirical policy of an optimal agent in each of V states, ``[V]``.
 
-    The agent visits a state n (``number``) times and draws uniformly from its k (``options``) optimal actions. The
-    result is exact: ``k E[h(X / n)]`` with X binomial(n, 1 / k) and ``h(p) = -p log2 p``.
+    The agent visits a state n times and draws uniformly from its k optimal actions. The result is exact:
+    ``k E[h(X / n)]`` with X binomial(n, 1 / k) and ``h(p) = -p log2 p``.
+
+    Args:
+        number: ``[V]`` number n of visits of each state.
+        options: ``[V]`` number k of optimal actions in each state.
     """
     fraction = np.arange(number + 1) / number
     return options * float(binomial(number, options) @ _surprise(fraction))
@@ -203,12 +207,14 @@ def expected_entropy(number: int, options: int) -> float:
 
 @_over_pairs
 def expected_divergence(number: int, options: int) -> float:
-    """Return the expected divergence, in bits, of the empirical policy of an optimal agent from its true policy,
-    ``[V]``.
+    """Return the expected divergence, in bits, of an optimal agent's empirical policy from its true policy, ``[V]``.
 
-    The agent visits each of V states n (``number``) times and draws uniformly from its k (``options``) optimal actions.
-    The result is exact, because the Jensen-Shannon divergence is a sum with one term per action, whose count is
-    binomial(n, 1 / k).
+    In each of V states, the agent makes n visits and draws uniformly from its k optimal actions. The result is exact,
+    because the Jensen-Shannon divergence is a sum with one term per action, whose count is binomial(n, 1 / k).
+
+    Args:
+        number: ``[V]`` number n of visits of each state.
+        options: ``[V]`` number k of optimal actions in each state.
     """
     fraction = np.arange(number + 1) / number
     terms = _divergence_terms(fraction, np.full(number + 1, 1 / options))

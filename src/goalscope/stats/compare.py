@@ -101,15 +101,16 @@ class PairedComparison:
 
     @property
     def direction(self) -> str:
-        """Whether the mean of a is "higher" or "lower" than that of b."""
+        """ "higher" if the mean of condition a is above that of condition b, otherwise "lower"."""
         return "higher" if self.difference.value > 0 else "lower"
 
     @property
     def p_value(self) -> float:
         """Two-sided p value of the mean difference: the smallest significance level at which its interval excludes 0.
 
-        It is never below ``least_p(P)`` for P clusters, and NaN where the interval is undefined. Correcting these p
-        values for multiple tests is equivalent to correcting the confidence levels of the intervals.
+        It is never below `least_p`, the smallest p value that this number of clusters can give, and NaN where the
+        interval is undefined. Correcting these p values for multiple tests is equivalent to correcting the confidence
+        levels of the intervals.
         """
         return self._smallest_level(least=least_p(len(self.labels)))
 

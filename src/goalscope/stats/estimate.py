@@ -43,7 +43,7 @@ _Factor = tuple[npt.NDArray[np.int64], list[Any]]  # index of each row's label, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """An estimated value with its interval.
+    """An estimated value with its confidence interval over clusters.
 
     Attributes:
         value: the estimate, NaN where no value is defined.
@@ -92,7 +92,7 @@ class Estimate:
     def of_ends(
         cls, value: float, low: float, high: float, *, bounds: Bounds = UNBOUNDED, note: str = "", **others: Any
     ) -> Self:
-        """Build a valid estimate from ends that were shifted, scaled, clipped or resampled.
+        """Build a valid estimate from a value and interval ends that were computed by other means, such as resampling.
 
         The value and the ends are clipped to the bounds, and the interval is widened to contain the value. An interval
         of width 0 becomes undefined.
@@ -101,7 +101,7 @@ class Estimate:
             value, low, high: value and ends.
             bounds: least and greatest possible value.
             note: note of the estimate. If the interval becomes undefined, the reason is appended.
-            others: the other attributes.
+            others: the other attributes of `Estimate`.
         """
         value, low, high = (min(max(number, bounds[0]), bounds[1]) for number in (value, low, high))
         low, high = min(low, value), max(high, value)
@@ -315,13 +315,13 @@ def estimate_pooled(
 
 
 def factorize(labels: Labels) -> tuple[npt.NDArray[np.int64], list[Any]]:
-    """Number labels in their order of appearance.
+    """Give each distinct label a number, in order of appearance.
 
     Args:
         labels: ``[N]`` hashable labels; equal labels share a number.
 
     Returns:
-        ``[N]`` int64 numbers 0 .. K - 1, and the K labels.
+        ``[N]`` int64 number of each label, from 0 to K - 1; and the K distinct labels.
     """
     return numbered(labels if isinstance(labels, np.ndarray) else column_of(list(labels)))
 
@@ -381,7 +381,9 @@ def vector(name: str, values: npt.ArrayLike) -> Vector:
 
 
 def check_bounds(bounds: Bounds) -> Bounds:
-    """Return the bounds as floats, or raise a ValueError unless the first is below the second."""
+    """Return bounds (least and greatest possible value) as floats, or raise a ValueError unless the first is the
+    smaller one.
+    """
     low, high = float(bounds[0]), float(bounds[1])
     if not low < high:
         raise ValueError(f"bounds must be (least, greatest) with least < greatest, got ({low!r}, {high!r})")

@@ -415,7 +415,7 @@ class Rows:
         return self.at(mask)
 
     def at(self, rows: npt.NDArray[Any] | slice) -> "Rows":
-        """Select rows by a mask ``[N]``, by indices, or by a slice, and return them in that order."""
+        """Select rows by a mask ``[N]``, by a slice, or by indices (in the order of the indices)."""
         fixed: dict[str, Any] = {name: column[rows] for name, column in self._columns.items()}
         tags = {name: column[rows] for name, column in self._tags.items()}
         return Rows(**fixed, value=self.value[rows], step=self.step[rows], tags=tags)

@@ -93,11 +93,10 @@ def state_with(flags: int, position: Position = (0, 0)) -> State:
 
 
 def configurations(grid: Grid) -> tuple[int, ...]:
-    """Return the flags that states of a grid can have, in ascending order: which of key, door and things are in which
-    state.
+    """Return all values that the flags of a grid's states can have, in ascending order.
 
     The flags are 1 if the agent carries the key, plus 2 if the door is open, plus 4 times the number of the things'
-    state (see `State`).
+    state (see `State`). They say everything about a state except the agent's cell.
     """
     if grid.things:
         return thing_table(grid)[0]
@@ -113,8 +112,10 @@ def phases(grid: Grid) -> int:
 
 
 def state_number(grid: Grid, state: State) -> int:
-    """Return the index of a state in the table of `transitions`: ``phase * H * W + row * W + col``, for an H by W
-    grid.
+    """Return the index of a state among all states of an H by W grid: ``phase * H * W + row * W + col``.
+
+    The phase is 0 without the key, 1 with the key, 2 once the door is open (see `phase_index`). The table of
+    `transitions` is in this order.
     """
     return phase_index(grid, state) * grid.walls.size + state.position[0] * grid.width + state.position[1]
 
@@ -138,8 +139,7 @@ def phase_index(grid: Grid, state: State) -> int:
 
 
 def configuration_index(grid: Grid, phase: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the index of the phase of N states whose flags are stored as numbers; see `phase_index` for many states at
-    once.
+    """Return the index of the phase for N states at once, as `phase_index` does for one state.
 
     Args:
         grid: the grid.
@@ -161,9 +161,7 @@ def configuration_index(grid: Grid, phase: npt.NDArray[np.int64]) -> npt.NDArray
 
 
 def flag_count(grid: Grid) -> int:
-    """Return an upper limit for the flags of a grid's states: all flags (see `State`) are from 0 to this number
-    minus 1.
-    """
+    """Return an upper limit for the flags (see `State`) of a grid's states; all of them are below this number."""
     return 4 * arrangement_of(grid.things, grid.held).states if grid.things else 4
 
 
@@ -443,9 +441,10 @@ def transitions_batch(walls: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
 
 
 def neighbours(height: int, width: int) -> Iterator[tuple[Box, Box]]:
-    """Yield for each action a pair of boxes (slices of rows and columns) of an array of cells.
+    """Yield, for each of the four actions, two boxes of cells in an array of ``height`` by ``width`` cells.
 
-    The first box contains the cells that have a neighbour in the action's direction, the second one these neighbours.
+    A box is a pair of slices (rows, columns). The first box contains the cells that have a neighbour in the action's
+    direction, the second one these neighbours.
     """
     for down, right in DELTAS.tolist():
         inside = slice(max(0, -down), height - max(0, down)), slice(max(0, -right), width - max(0, right))

@@ -139,18 +139,17 @@ def generate(size: int = 11, density: float = 0.6, *, rng: np.random.Generator, 
 def generate_batch(
     size: int, density: float, *, seed: int, count: int, first: int = 0, minimum_distance: int = 1, name: str = "grid"
 ) -> GridBatch:
-    """Generate the grids with the numbers ``first .. first + count - 1`` of a series, given by seed, name, size and
-    density.
+    """Generate a batch of random grids: those with the numbers ``first .. first + count - 1`` of a series.
 
-    Grid i has the same bytes whatever ``first`` and ``count`` are, whether it is generated alone or in a batch, and
-    on any number of workers.
+    A series is given by seed, name, size and density. Grid i has the same bytes whatever ``first`` and ``count`` are,
+    whether it is generated alone or in a batch, and on any number of workers.
 
     Args:
         size: number n of rows and of columns, odd and >= 5.
         density: share of the perfect maze's interior walls to keep, in [0, 1].
         seed: root seed.
         count: number of grids B.
-        first: index of the first grid.
+        first: number of the first grid, from 0.
         minimum_distance: minimum number of steps from start to goal; grids with a shorter path are drawn again.
         name: name of the series.
 
@@ -245,7 +244,7 @@ def control(grid: Grid) -> Grid:
 
 
 def layout(kind: str, *, seed: int, index: int) -> Grid:
-    """Return the grid with a number from a series of grids with keys or doors.
+    """Return grid number ``index`` of a series of random grids with a key, and possibly a door.
 
     The grid is the same alone or in a series, and on any number of workers. Grid i of "key-no-door" is grid i of
     "key-door" without its door.
@@ -266,7 +265,7 @@ def layout(kind: str, *, seed: int, index: int) -> Grid:
 
 
 def layout_series(kind: str, *, seed: int, count: int, first: int = 0) -> Iterator[Grid]:
-    """Generate the grids with the numbers ``first .. first + count - 1`` from a series of grids with keys or doors.
+    """Generate the grids with the numbers ``first .. first + count - 1`` of a series of random grids with a key.
 
     Args:
         kind: "key-door", "key-no-door" or "two-path"; see `layout`.

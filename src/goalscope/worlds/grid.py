@@ -564,8 +564,10 @@ def written(encoding: str, matrix: str) -> str:
 
 
 def check_encoding(encoding: str) -> str:
-    """Return the name of an encoding of grids in prompts unchanged, or raise a ValueError if it is not in
-    `ENCODINGS`.
+    """Check the name of an encoding, one of the forms in which prompts can show a grid, and return the name.
+
+    Raises:
+        ValueError: if the name is not in `ENCODINGS`.
     """
     if encoding not in ENCODINGS:
         raise ValueError(f"an encoding must be one of {', '.join(ENCODINGS)}, got {encoding!r}")

@@ -168,7 +168,9 @@ class PlanarWorld(World):
     offers: ClassVar[frozenset[Offer]] = frozenset({"cells", "drawing"})
 
     def described(self) -> dict[str, Any]:
-        """Return the values of the world, without its kind, from which its id is computed; JSON can hold them."""
+        """Return what determines the world, without its kind, as values that JSON can hold; the world's id is a hash
+        of them.
+        """
         return self.to_plain()
 
     @abstractmethod

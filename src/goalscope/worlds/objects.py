@@ -21,7 +21,7 @@ class Key(Kind):
         return own == 1
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Let the agent, which has entered the key's cell, pick the key up.
+        """Let the agent, which has entered the key's cell, pick the key up. Arguments are those of `Kind.act`.
 
         Returns:
             The agent's cell; and the states of all things, where the key's state is now "carried".
@@ -49,7 +49,8 @@ class Door(Opening):
     key: ClassVar[str]
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Open the door if the agent, which stands beside it, carries the key of its colour.
+        """Open the door if the agent, which stands beside it, carries the key of its colour. Arguments are those of
+        `Kind.act`.
 
         Returns:
             The agent's cell; and the states of all things, where the door may now be open.
@@ -98,6 +99,8 @@ class Teleporter(Kind):
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
         """Move the agent, which has entered a teleporter, to the next teleporter; a single teleporter does nothing.
 
+        Arguments are those of `Kind.act`.
+
         Returns:
             The agent's new cell; and the states of all things, unchanged.
         """
@@ -121,6 +124,8 @@ class OneWay(Kind):
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
         """Send the agent back if it has entered the cell by another move than the permitted one.
+
+        Arguments are those of `Kind.act`.
 
         Returns:
             The agent's cell after that; and the states of all things, unchanged.
@@ -169,7 +174,7 @@ class Coin(Kind):
         return own == 1
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Let the agent, which has entered the coin's cell, collect the coin.
+        """Let the agent, which has entered the coin's cell, collect the coin. Arguments are those of `Kind.act`.
 
         Returns:
             The agent's cell; and the states of all things, where the coin is now collected.
@@ -190,6 +195,8 @@ class Chest(Opening):
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
         """Open the chest with the first coloured key that the agent, which stands beside the chest, carries.
+
+        Arguments are those of `Kind.act`.
 
         Returns:
             The agent's cell; and the states of all things: the chest open and the key used up, or unchanged without a
@@ -223,6 +230,8 @@ class Button(Kind):
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
         """Open every gate of the grid when the agent has entered the button's cell; the button then has no further
         effect.
+
+        Arguments are those of `Kind.act`.
 
         Returns:
             The agent's cell; and the states of all things, with the gates open and the button pressed.

@@ -88,10 +88,10 @@ class Kind:
         return False
 
     def shown(self, own: int) -> bool:
-        """Return whether the thing is drawn in the grid, given its state ``own`` (a digit). It must be drawn in state 0
-        alone.
+        """Return whether the thing is drawn in the grid, given its state ``own`` (a digit): True in state 0, False in
+        all others.
 
-        A drawn thing is therefore in state 0. A thing that is neither drawn nor carried must no longer matter.
+        A thing that is neither drawn nor carried must no longer matter, since an agent cannot see its state.
         """
         return own == 0
 
@@ -164,7 +164,7 @@ def forgets_kinds(function: Cached) -> Cached:
     """Mark a cached function of grids, so that its cache is emptied when a kind of thing is registered; used as a
     decorator.
 
-    A class that is defined again, as in a notebook, replaces the older one in all results.
+    A class that is defined again, as in a notebook, then replaces the older class in all later results.
     """
     _caches.append(function)
     return function

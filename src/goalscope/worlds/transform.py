@@ -105,7 +105,12 @@ class Transform:
         return row, col
 
     def state(self, grid: Grid, state: State) -> State:
-        """Return the state in the transformed grid that corresponds to a state of this grid."""
+        """Return the state in the transformed grid that corresponds to a state in the original grid.
+
+        Args:
+            grid: the original grid.
+            state: the state in the original grid.
+        """
         number = state.things
         if grid.things:
             before, after = arrangement_of(grid.things, grid.held), self.grid(grid).things
@@ -116,7 +121,7 @@ class Transform:
         return State(position, state.carrying_key, state.door_open, number)
 
     def action(self, action: Action) -> Action:
-        """Return the action in the transformed grid that corresponds to ``action``."""
+        """Return the action in the transformed grid that corresponds to an action in the original grid."""
         down, right = action.delta
         if self.reflected:
             right = -right

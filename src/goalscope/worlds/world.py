@@ -277,7 +277,7 @@ class World(_Reads, ABC):
         return None
 
     def planned(self, horizon: int) -> int:
-        """Return how many actions ahead an agent that knows the world plans, if episodes end after ``horizon``."""
+        """Return for how many actions an agent that knows the world plans ahead: by default all ``horizon`` of them."""
         return horizon
 
     @property
@@ -293,7 +293,7 @@ class World(_Reads, ABC):
         return ()
 
     def described(self) -> dict[str, Any]:
-        """Return the values, which JSON can hold, whose hash is the world's id."""
+        """Return what determines the world, as values that JSON can hold; the world's id is a hash of them."""
         return {"kind": self.kind, "world": self.to_plain()}
 
     @cached_property
@@ -303,7 +303,7 @@ class World(_Reads, ABC):
 
     @property
     def cluster_id(self) -> str:
-        """The cluster to which this world belongs when intervals are computed: `cluster`, or the world's own id."""
+        """Id of the group of related worlds that intervals count as one unit: `cluster`, else the world's own id."""
         return self.cluster or self.id
 
     @property
@@ -312,7 +312,7 @@ class World(_Reads, ABC):
         return canonical_json(self.described())
 
     def action(self, index: int) -> int:
-        """Return the action with an index, in the form in which steps store actions.
+        """Convert the index of an action to the form in which runs store actions.
 
         Raises:
             ValueError: if the index is not a whole number >= 0.
@@ -396,7 +396,7 @@ class StoredWorld(World):
 
 
 class WorldSettings(Protocol):
-    """Interface of the settings of a kind of worlds, as one entry of the list ``worlds`` in a study has them."""
+    """Interface of one entry of the list ``worlds`` in a study, which contains the settings of one kind of worlds."""
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[World]:
         """Yield the worlds that this entry of a study describes, all different.

@@ -51,6 +51,9 @@ _OUTCOMES: dict[str, Outcome] = {"goal": "goal", "horizon": "budget"}
 def score_fogged_episode(episode: Episode) -> EpisodeErrors[AllSteps]:
     """Score the exploration and exploitation errors of a recorded episode of a maze under fog.
 
+    An error is a step that brings the agent no nearer to anything that it should explore or reach, or that goes in
+    circles.
+
     Args:
         episode: an episode of a world with a fog radius and without a locked door.
 
@@ -74,6 +77,9 @@ def score_walk(
     grid: Grid, radius: int, positions: Sequence[Position], actions: Sequence[Action | None], outcome: str
 ) -> EpisodeErrors[AllSteps]:
     """Score the exploration and exploitation errors of an episode of a maze under fog, given its actions and positions.
+
+    An error is a step that brings the agent no nearer to anything that it should explore or reach, or that goes in
+    circles.
 
     Args:
         grid: the whole maze.
@@ -271,7 +277,8 @@ add_measures(
 def progress_share(table: StepTable) -> Entries:
     """Share of steps that entered an unobserved cell, per tenth of the episode.
 
-    Returns ten values per episode of the table, with the tag "progress" (0.1, 0.2, ..., 1.0: the end of the tenth).
+    A cell is unobserved until the agent has stood on it. Returns ten values per episode of the table, with the tag
+    "progress" (0.1, 0.2, ..., 1.0: the end of the tenth).
     """
     return _by_tenth(table, 0)
 
@@ -280,7 +287,8 @@ def progress_share(table: StepTable) -> Entries:
 def exploration_only_share(table: StepTable) -> Entries:
     """Share of steps with only exploration possible, as no node was pending (case 1), per tenth of an episode.
 
-    Returns ten values per episode of the table, with the tag "progress" (0.1, 0.2, ..., 1.0: the end of the tenth).
+    A node (a task on one cell) is pending if the agent has found it and could achieve it now. Returns ten values per
+    episode of the table, with the tag "progress" (0.1, 0.2, ..., 1.0: the end of the tenth).
     """
     return _by_tenth(table, 1)
 
@@ -357,6 +365,8 @@ def progress_shares(marked: Sequence[int]) -> Values:
 class ErrorEstimate:
     """The exploration error or the exploitation error, estimated over many episodes of one agent.
 
+    Each is the share of errors among the steps that call for exploration, or for exploitation (see `score_episode`).
+
     Attributes:
         kind: "exploration" or "exploitation".
         mean: mean within each map, then over maps, over the episodes with at least one step of this kind; the others
@@ -378,6 +388,8 @@ def estimate_errors(
     summaries: Sequence[Summary], grids: Sequence[Any], *, confidence: float = 0.95
 ) -> tuple[ErrorEstimate, ErrorEstimate]:
     """Estimate the exploration and the exploitation error of an agent over many episodes.
+
+    Each is the share of errors among the steps that call for exploration, or for exploitation (see `score_episode`).
 
     Args:
         summaries: ``[N]`` summaries of one agent's episodes.

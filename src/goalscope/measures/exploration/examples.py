@@ -41,8 +41,9 @@ class Example:
         return [_LETTERS[letter] for letter in self.before + self.walks[walk]]
 
     def score(self, walk: str) -> EpisodeErrors[AllSteps]:
-        """Score the exploration and exploitation errors of a walk, given by its name, including the beginning that
-        all share.
+        """Score the exploration and exploitation errors of a walk, given by its name; see `score_episode`.
+
+        The beginning that all walks share is included.
         """
         return score_episode(self.task_map, self.actions(walk))
 

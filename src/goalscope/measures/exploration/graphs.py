@@ -138,6 +138,9 @@ class GraphStep(NamedTuple):
 def score_graph(graph: TaskGraph, visits: Iterable[str | None]) -> EpisodeErrors[tuple[GraphStep, ...]]:
     """Score the exploration and exploitation errors of an episode on any graph of places, step by step.
 
+    An error is a visit that brings the agent no nearer to any place that it should explore or whose task it could
+    achieve, or that goes in circles.
+
     Args:
         graph: the places, the ways between them, and the tasks.
         visits: the visited places in order, without the start. None, or the place where the agent already is, counts as

@@ -428,7 +428,8 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeErrors(Generic[Steps]):
-    """Exploration and exploitation errors of an episode.
+    """Exploration and exploitation errors of an episode: steps that bring the agent no nearer to anything it should
+    seek.
 
     Attributes:
         steps: the judgement of each action or visit.
@@ -443,6 +444,10 @@ def score_episode(
     task_map: TaskMap, actions: Iterable[Action | str | None], *, distances: Distances = "known"
 ) -> EpisodeErrors[AllSteps]:
     """Score the exploration and exploitation errors of an episode on a task map, step by step.
+
+    An error is a step that brings the agent no nearer to any cell that it should explore or whose task it could
+    achieve, or that goes in circles. It counts as an error of exploration, of exploitation or of both, by what the
+    situation calls for.
 
     Args:
         task_map: the map on which the episode took place.
@@ -484,7 +489,10 @@ def score_episode(
 
 
 def score_recorded(episode: Episode) -> EpisodeErrors[AllSteps]:
-    """Score the exploration and exploitation errors of a recorded episode on a task map.
+    """Score the exploration and exploitation errors of a recorded episode on a task map; see `score_episode`.
+
+    Returns:
+        The steps and their summary.
 
     Raises:
         ValueError: if the episode took place in another kind of world, or its actions are impossible on the map.

@@ -125,8 +125,8 @@ class Environment(Protocol[S]):
 
 
 class Player(Protocol):
-    """Interface of a real environment during one episode, by which a play-back compares it with its enumerated
-    table.
+    """Interface of one episode in a real environment, by which a play-back checks the enumerated table of the
+    environment.
     """
 
     @property

@@ -47,8 +47,8 @@ Sets = npt.NDArray[np.bool_]
 class StateTable(Generic[S]):
     """An enumerated environment as arrays: S states, A actions, N possible transitions.
 
-    States in which the episode is over have no transitions, nor have actions that are not offered, nor states at the
-    bound of the search; in `mdp` all of them stay where they are.
+    There are no transitions from states in which the episode is over or at which the search was cut off, and none for
+    actions that are not offered; in `mdp`, all of these lead back to the same state.
 
     Attributes:
         actions: names of the actions.

@@ -424,7 +424,13 @@ def digest_of(arrays: Mapping[str, Any]) -> str:
 
 
 def require(arrays: Mapping[str, Any], names: Sequence[str], requirement: str) -> None:
-    """Raise a ValueError if one of the named fields is missing; the message says what must hold (``requirement``)."""
+    """Raise a ValueError if a field that is needed is missing in a file.
+
+    Args:
+        arrays: name of a field -> array, as `read_arrays` returns them.
+        names: names of the fields that are needed.
+        requirement: what must hold, as the beginning of the message.
+    """
     for name in names:
         if name not in arrays:
             raise ValueError(f"{requirement}, got no {name}")
@@ -556,7 +562,11 @@ def _array(name: str, value: Any) -> npt.NDArray[Any]:
 
 
 def check_field(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Check the type of the array of one field, and return it with whole numbers as int64 and truth values as bool.
+    """Check the array of one field of a file, and return it with whole numbers as int64 and truth values as bool.
+
+    Args:
+        name: name of the field, such as "start".
+        array: the array as it was read.
 
     Raises:
         ValueError: if the array holds values of another type than the field needs, numbers that are not finite, or

@@ -120,9 +120,10 @@ class Process:
 
     @cached_property
     def choices(self) -> tuple[Numbers, Numbers]:
-        """The number of offered actions in each state, ``[S]``, and the actions of each state in order, ``[S, A]``.
+        """For each state, the number of offered actions, ``[S]``, and a list of all actions, offered ones first, ``[S,
+        A]``.
 
-        The order of the actions has the offered ones first.
+        A random offered action of state s is therefore entry ``[s, i]`` of the list, with i below the number.
         """
         offered = np.ones((self.states, self.actions), dtype=bool) if self.offered is None else self.offered
         return offered.sum(axis=1), np.argsort(~offered, axis=1, kind="stable")

@@ -57,7 +57,7 @@ class ShortestPaths:
         return int(self.distance[self._index(state)])
 
     def optimal_in(self, state: State) -> npt.NDArray[np.bool_]:
-        """Return ``[4]`` bool: which actions are optimal in a state."""
+        """Return which actions are optimal in a state, as a mask ``[4]`` over actions."""
         chosen: npt.NDArray[np.bool_] = self.optimal[self._index(state)]
         return chosen
 

@@ -53,7 +53,8 @@ _SMALL = 48  # number of states up to which a dense, single-threaded product by 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReachedProcess:
-    """A Markov decision process restricted to the K states that are reachable within its horizon, for fast backups.
+    """A Markov decision process restricted to the K states that are reachable within its horizon, for fast backward
+    passes.
 
     Arrays are stored by action, ``[A, K]``, so that sums over actions run along contiguous memory.
 
@@ -148,7 +149,7 @@ class ReachedProcess:
 
 
 def reached_process(mdp: TabularMDP) -> ReachedProcess:
-    """Restrict a Markov decision process to its reachable states, in the form with the fastest backups.
+    """Restrict a Markov decision process to its reachable states, in the form in which backward passes are fastest.
 
     A process whose actions all have one outcome is stored as deterministic, even if it was given by probabilities.
     Other probabilities are normalised, since `TabularMDP` accepts sums that differ slightly from 1.
@@ -261,11 +262,13 @@ class StartValues:
 
 
 class SoftProcess:
-    """A decision process prepared for soft backups, which compute W and the soft-optimal policy at any rationality.
+    """A decision process prepared for computing soft-optimal policies, at any rationality b (in nats per unit of
+    utility).
 
-    W(b) is the expected log mean exponential utility at rationality b, and W* its convex conjugate, the greatest
-    ``b u - W(b)`` for an expected utility u; see `goalscope.goals.meg.known`. Internally, utilities are measured
-    relative to the uniform policy's expected utility, in units of the attainable range.
+    A soft-optimal policy takes each action with a probability proportional to the exponential of b times its soft
+    value. W(b) is the expected log mean exponential utility, and W* its convex conjugate, the greatest ``b u - W(b)``
+    for an expected utility u; see `goalscope.goals.meg.known`. Internally, utilities are measured relative to the
+    uniform policy's expected utility, in units of the attainable range.
 
     Attributes:
         mdp: the process.
@@ -276,10 +279,10 @@ class SoftProcess:
         high: greatest attainable expected utility minus ``uniform``, in units of ``span``.
         bound_low: W*(low) in nats, at infinite rationality.
         bound_high: W*(high) in nats, at infinite rationality.
-        passes: number of soft backups computed so far.
+        passes: number of backward passes computed so far.
 
     Raises:
-        ValueError: the utilities are so large or small that floating point cannot represent their range.
+        ValueError: if the utilities are so large or small that floating point cannot represent their range.
     """
 
     def __init__(self, mdp: TabularMDP) -> None:

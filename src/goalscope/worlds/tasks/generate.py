@@ -117,7 +117,8 @@ class TaskSpec:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """(width, height) of the rectangle: the given size, or else derived from density and aspect ratio.
+        """(width, height), in cells, of the rectangle for a map: the given size, or else derived from density and
+        aspect ratio.
 
         The derived width is ``sqrt(nodes / density * aspect_ratio)``, rounded, and the derived height the least that
         does not exceed the density.
@@ -126,7 +127,9 @@ class TaskSpec:
 
     @property
     def window(self) -> tuple[int, int]:
-        """(width, height) of the part of the rectangle in which the nodes lie, chosen to match the density."""
+        """(width, height), in cells, of the part of a map's rectangle in which the nodes lie, chosen to match the
+        density.
+        """
         if self.corridors == "nearest":
             return self.extent
         (width, height), (most_wide, most_high) = self._dense, self.extent
@@ -186,7 +189,7 @@ _DEMANDS: dict[str, dict[str, Any]] = {
 
 
 def task_spec(demand: str = "medium", graph: str = "medium", **changes: Any) -> TaskSpec:
-    """Return the parameters of task maps for one configuration of the paper.
+    """Return the parameters of random task maps for one configuration of the paper on exploration errors.
 
     Args:
         demand: exploitation demand: "low", "medium" or "high"; the exploration demand is the reverse.

@@ -186,7 +186,11 @@ _GOAL = "Activate the goal, the one state that leads to nothing further, in as f
 
 
 def rules_of(goals: int) -> str:
-    """Return the rules of a task map as text for the agent, for a map with this number of goals, all to be achieved."""
+    """Return the rules of a task map as text for the agent.
+
+    Args:
+        goals: number of goals on the map; the agent has to achieve all of them.
+    """
     several = f"Activate all {goals} goals, the states that lead to nothing further, in as few steps as you can."
     return RULES if goals == 1 else RULES.replace(_GOAL, several)
 

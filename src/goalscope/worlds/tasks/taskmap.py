@@ -68,8 +68,8 @@ class Frame:
     """The smallest rectangle around a set of cells, which converts between (x, y) and (row, col).
 
     Attributes:
-        left: x of its first column.
-        top: y of its first row.
+        left: x of the first column.
+        top: y of the first row.
         width: number of columns W.
         height: number of rows H.
     """
@@ -262,11 +262,11 @@ def indices(board: int) -> Iterator[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskMap:
-    """A map of cells with tasks on some of them, which an agent has to find and achieve in an order; checked when it is
-    made.
+    """A map of cells, some of which hold tasks that an agent has to find and to achieve in an order that their graph
+    allows.
 
     A node is a task on one cell. An agent achieves it by standing on the cell while all nodes of one of its
-    prerequisite sets are achieved.
+    prerequisite sets are achieved. Maps are checked when they are made.
 
     Attributes:
         cells: the traversable cells M, (x, y) with y upwards; in any order, stored sorted by y, then x.
@@ -330,9 +330,12 @@ class TaskMap:
 
     @cached_property
     def budget(self) -> int:
-        """Maximum number of actions per episode, ``floor(alpha * |M|)`` for alpha's printed decimal value.
+        """Maximum number of actions per episode, ``floor(alpha * |M|)`` for |M| cells; the agent does not learn this
+        number.
 
-        Source: Appendix C.1, Eq. (7). The agent does not learn the budget.
+        It is computed exactly from the decimal digits of alpha.
+
+        Source: measuring exploration and exploitation errors, Appendix C.1, Eq. (7).
         """
         return math.floor(Fraction(str(self.alpha)) * len(self.cells))
 

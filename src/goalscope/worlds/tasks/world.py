@@ -223,7 +223,7 @@ class TaskView(View):
 
 
 class TaskSession(Session):
-    """One episode on a task map."""
+    """One episode on a task map (a map of cells with tasks that an agent has to find and achieve)."""
 
     def __init__(self, task_map: TaskMap) -> None:
         self._truth, self._memory = TaskState(task_map), AgentKnowledge()
