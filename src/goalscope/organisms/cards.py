@@ -216,7 +216,9 @@ class Card(SealedRecord):
     def possible(self, kinds: Sequence[Placed] = ()) -> tuple[str, ...]:
         """Return the rules that the organism may follow, judged by the intervals of its shares; "" means no rule.
 
-        In worlds of one kind alone, the rule with the most nats there may be another one than in all worlds.
+        In worlds of one kind alone, the rule with the most nats there may be another one than in all worlds. If the
+        share of the rule with the most nats is less than `FOLLOWS`, whereas rules with fewer nats reach it, it is left
+        open whether the organism follows one of these or none.
 
         Args:
             kinds: kinds of worlds to consider; empty for all.
@@ -226,10 +228,13 @@ class Card(SealedRecord):
             rules = (other,) if self.ahead[kinds[0]][1] > 0 else (*rules[:1], other)
         measured: Mapping[str, Mapping[str, Ends]] = dict(self.shares.items())
         least, most = (
-            {rule: min(measured[kind][rule][end] for kind in kinds or measured) for rule in rules} for end in (1, 2)
+            {rule: min(measured[kind][rule][end] for kind in kinds or measured) for rule in FAMILIES[self.spec.family].bank}
+            for end in (1, 2)
         )
         followed = tuple(rule for rule in rules if most[rule] >= FOLLOWS)
-        return followed if max(least.values()) >= FOLLOWS else (*followed, "")
+        if max(least[rule] for rule in rules) >= FOLLOWS:
+            return followed
+        return (*(followed or (rule for rule in most if most[rule] >= FOLLOWS)), "")
 
 
 def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
