@@ -16,12 +16,13 @@ from command_line import call
 from goalscope._ground.registry import resolve
 from goalscope.agents import ChatAgent, Observation, Turn
 from goalscope.agents.parse import EXAMPLE, LIKELIHOOD, LITTLE_MASS
-from goalscope.runs import Store
+from goalscope.runs import Store, Study
 from goalscope.verdict import Evaluation, evaluating, subject_of
 from goalscope.verdict.measured import with_seen_settings
 from goalscope.verdict.plan import LEDGER, PAGE, PLAN, Plan
 from goalscope.verdict.preflight import first_turns
-from goalscope.verdict.preflight.first_turns import FirstTurns, why_unusable, without_action
+from goalscope.verdict.preflight.first_turns import FirstTurns, Portion, why_unusable, without_action
+from goalscope.verdict.preflight.forecast import forecast
 from goalscope.worlds.planning import optimal_actions
 from planted_findings import stated
 
@@ -290,11 +291,56 @@ def test_what_was_used_is_not_proposed(failure: str) -> None:
 
 
 def test_the_rates_of_a_batch_are_refused_without_a_turn(tmp_path: Path) -> None:
-    from goalscope.verdict.preflight.forecast import forecast
-
     study = resolve("arm", "grids").make([subject_of("optimal")], 1, 5)
     with pytest.raises(ValueError, match="at least one turn"):
         forecast(study, study.agents()[0], {}, FirstTurns())
+
+
+def timed(longest: Sequence[int], **fields: Any) -> FirstTurns:
+    """A batch whose portions take 0.1 s for each token of their longest answer, and 2 s for each turn."""
+    turns = [2**number for number in range(len(longest))]
+    portions = tuple(
+        Portion(turns=count, longest=most, seconds=0.1 * most + 2 * count)
+        for count, most in zip(turns, longest, strict=True)
+    )
+    asked = sum(turns)
+    usage = {"output_tokens": 7.0 * asked, "prompt_tokens": 500.0 * asked}
+    return FirstTurns(asked=asked, scored=asked, optimal=asked, counted=500, usage=usage, portions=portions, **fields)
+
+
+def grids(agent: str, **settings: Any) -> Study:
+    made = resolve("arm", "grids").make([subject_of(agent)], 1, 5)
+    return Study.parse({**made.dump(), **settings})
+
+
+def seconds_of(study: Study, first: FirstTurns) -> float:
+    return float(forecast(study, study.agents()[0], study.agents_[0].parameters, first).seconds[1])
+
+
+def test_second_answers_are_turns_of_a_forecast() -> None:
+    once, twice = grids("optimal"), grids("optimal", answers=2)
+    first = timed([7, 7, 7])
+    turns = [forecast(study, study.agents()[0], {}, first).turns for study in (once, twice)]
+    assert (turns[1] == 2 * turns[0]).all()
+
+
+def test_an_answer_that_rambles_does_not_change_the_time_of_the_others() -> None:
+    """In a run it is written beside the answers of other episodes."""
+    study = grids("optimal")
+    assert seconds_of(study, timed([7, 7, 128, 7])) == pytest.approx(seconds_of(study, timed([7, 7, 7, 7])))
+
+
+@pytest.mark.filterwarnings("ignore:.*does not mark reasoning")
+def test_what_a_local_model_has_read_is_not_read_again(tmp_path: Path) -> None:
+    """A second episode in the same world begins with the same prompt; whether a server reads it again is not known."""
+    local, first = str(model(tmp_path / "small")), timed([7, 7, 7, 7], shared=0.5)
+    for agent, again in ((local, False), ("openai:x@http://127.0.0.1:9/v1", True)):
+        once, twice = (grids(agent, trajectories=count, horizon={"steps": 1}) for count in (1, 2))
+        ratio = seconds_of(twice, first) / seconds_of(once, first)
+        assert ratio > 1.9 if again else 1.1 < ratio < 1.6, (agent, ratio)
+    long, short = (grids(local, horizon={"steps": steps}) for steps in (6, 1))
+    turns = [forecast(study, study.agents()[0], {"model": local}, first).turns[1] for study in (long, short)]
+    assert seconds_of(long, first) / seconds_of(short, first) < 0.9 * turns[0] / turns[1]
 
 
 def test_the_advice_for_improbable_actions_is_complete_and_says_how_improbable_they_are() -> None:

@@ -228,7 +228,10 @@ class Card(SealedRecord):
             rules = (other,) if self.ahead[kinds[0]][1] > 0 else (*rules[:1], other)
         measured: Mapping[str, Mapping[str, Ends]] = dict(self.shares.items())
         least, most = (
-            {rule: min(measured[kind][rule][end] for kind in kinds or measured) for rule in FAMILIES[self.spec.family].bank}
+            {
+                rule: min(measured[kind][rule][end] for kind in kinds or measured)
+                for rule in FAMILIES[self.spec.family].bank
+            }
             for end in (1, 2)
         )
         followed = tuple(rule for rule in rules if most[rule] >= FOLLOWS)

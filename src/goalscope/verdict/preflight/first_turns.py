@@ -73,12 +73,14 @@ class Portion(BaseModel):
     Attributes:
         turns: number of turns.
         tokens: total number of prompt tokens, 0 if unknown.
+        longest: number of output tokens of the longest answer, 0 if unknown or if none is written.
         seconds: time until the last answer was committed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     turns: int = Field(ge=1)
     tokens: float = Field(default=0.0, ge=0)
+    longest: int = Field(default=0, ge=0)
     seconds: float = Field(ge=0)
 
 
@@ -405,7 +407,9 @@ class _Batch:
         seconds, tokens = self._clock() - began, 0.0
         if self._count is not None and isinstance(agent, ChatAgent):
             tokens = sum(self._count(agent.messages(observation)) for observation in observations)
-        portions = (*self._told.portions, Portion(turns=len(turns), tokens=tokens, seconds=seconds))
+        longest = max(int(turn.usage.get("output_tokens", 0)) for turn in turns)
+        portion_asked = Portion(turns=len(turns), tokens=tokens, longest=longest, seconds=seconds)
+        portions = (*self._told.portions, portion_asked)
         for turn, episode, (_, world), observation in zip(turns, live, portion, observations, strict=True):
             check_action(turn, observation.view.actions)
             best = None if turn.failure is not None else _optimal(world, episode.state)

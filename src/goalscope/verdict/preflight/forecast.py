@@ -7,6 +7,7 @@ wall-clock time during which calls were in progress, so that simultaneous calls 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,17 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.rng import spread
-from goalscope.agents.agent import Agent, agent_id
+from goalscope.agents.agent import Agent, Turn, agent_id
 from goalscope.agents.chat import ChatAgent
 from goalscope.agents.models.http import HttpModel
+from goalscope.agents.models.local import LocalModel
+from goalscope.agents.models.reading import common_prefix
 from goalscope.runs import Store, Study
 from goalscope.runs.codec import decode_json
+from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.episode_columns import read_heads
 from goalscope.stats import Estimate, estimate_mean
-from goalscope.verdict.preflight.cost import counter, inside_memory, more_memory, prompts_of
+from goalscope.verdict.preflight.cost import counter, inside_memory, more_memory, planned, prompts_of
 from goalscope.verdict.preflight.first_turns import FirstTurns, Portion
 from goalscope.verdict.texts import TEXTS
 from goalscope.worlds.planning.shortest import oracle
+from goalscope.worlds.world import TimedOracle, World
 
 SPENT: Final[Mapping[str, str]] = {
     "calls": "calls",
@@ -124,9 +129,14 @@ def _covered(spans: Sequence[tuple[float, float]]) -> float:
 # steps per turn. An episode whose shortest path has ``d`` steps then takes ``min(d / v, horizon)`` turns, or the
 # whole horizon if ``v <= 0``. The range uses the ends of the 80 % interval of ``o``.
 #
-# Seconds per round with ``n`` live episodes: ``F + m n``. ``F`` is the fixed time of a round (the common beginning
-# of all prompts, loading weights for each token), and ``m`` the time of each further episode. For an agent that
+# Seconds per round with ``n`` live episodes: ``F l + m n``. ``l`` is the length of the longest answer, in mean answers:
+# the answers of a round are written together, a token of each at a time. ``F`` is the time in which an answer of mean
+# length is written so (mostly for loading weights), and ``m`` the time of each further episode. For an agent that
 # answers one prompt at a time, ``F = 0``.
+#
+# A local model reads the common beginning of prompts once. The measured first turns come from different worlds; the
+# later turns of an episode have more in common with each other. A second episode in the same world has the same first
+# prompt, and a second answer the same prompt. So ``m`` is less in a run, by the share of it that is reading.
 
 Range = npt.NDArray[np.float64]
 """``[3]``: minimum, expected value and maximum of a quantity."""
@@ -137,6 +147,8 @@ _ROWS: Final = 64  # requests that a local model decodes at once
 _PROMPTS: Final = 12  # worlds whose prompts are counted
 _SPEED: Final = (0.75, 1.0, 1.33)  # how much faster or slower a machine is later than it was
 _ALONE: Final = (0.9, 0.5, 0.0)  # share of ``F`` in the time of an answer that was written alone: not measured
+_WRITTEN: Final = 8  # tokens that are read in the time of one that is written beside others, as measured on a processor
+_STEPS: Final = 3  # turns of an episode whose prompts are compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +218,7 @@ def forecast(
     if not first.portions:
         raise ValueError("a forecast needs a measured batch with at least one turn, got none")
     lengths = _lengths(study, first) * 1.0
-    turns = lengths.sum(axis=1) * study.trajectories * times
+    turns = lengths.sum(axis=1) * study.trajectories * study.answers * times
     retries = study.failure_of(agent).retries
     turns = turns * (1 + retries * first.invalid)
     longest, grown = _prompts(study, agent, parameters, first)
@@ -220,9 +232,11 @@ def forecast(
     usd = np.zeros(3)
     if prices is not None:
         usd = np.array([prices.usd(*pair) for pair in zip(prompt, output, strict=True)])
+    rounds = lengths.max(axis=1) * study.answers * (1 + retries * first.invalid)
+    anew = _read_anew(study, agent, first, lengths.mean(axis=1))
     return Forecast(
         turns=turns,
-        seconds=_seconds(agent, first, turns, lengths.max(axis=1) * (1 + retries * first.invalid), grown, workers),
+        seconds=_seconds(agent, first, turns, rounds, grown, anew, workers),
         prompt_tokens=prompt,
         output_tokens=output,
         usd=usd,
@@ -269,7 +283,50 @@ def _prompts(study: Study, agent: Agent, parameters: Mapping[str, Any], first: F
     return float(max(prompt.last for prompt in prompts)), mean / first.counted
 
 
-def _seconds(agent: Agent, first: FirstTurns, turns: Range, rounds: Range, grown: float, workers: int) -> Range:
+def _read_anew(study: Study, agent: Agent, first: FirstTurns, length: Range) -> Range:
+    """Return how much of the time of a measured turn a mean turn of the study takes, as far as reading goes.
+
+    1 for all but local models: whether a server reads common beginnings once is not known.
+
+    Args:
+        study: the study.
+        agent: one of its agents.
+        first: its measured batch.
+        length: mean number of turns of an episode.
+    """
+    if not isinstance(agent, ChatAgent) or not isinstance(agent.model, LocalModel) or first.shared >= 1:
+        return np.ones(3)
+    worlds = study.worlds()
+    same = [_same_beginning(study, agent, world) for world in list(spread(worlds))[:_PROMPTS]]
+    later = max(first.shared, float(np.mean([share for shares in same for share in shares] or [0.0])))
+    measured, beginning = 1 - first.shared, (1 - first.shared) / study.trajectories
+    read = (beginning + (length - 1) * (1 - later)) / (length * measured * study.answers)
+    written = first.usage.get("output_tokens", 0.0) / first.asked
+    reading = first.counted * measured
+    share = reading / (reading + _WRITTEN * written) if reading else 0.0
+    # How much of the time of a turn is reading was not measured: all of it, the expected share, or half of that.
+    return np.sort(1 - np.array([1.0, share, share / 2]) * (1 - np.minimum(read, 1.0)))
+
+
+def _same_beginning(study: Study, agent: ChatAgent, world: World) -> list[float]:
+    """Return, for some turns of an optimal episode, the share of a prompt that is the beginning of the one before."""
+    episode = LiveEpisode(planned(study, world, _STEPS), world, study, study.history_of(agent))
+    plan, prompts = oracle(world), list[bytes]()
+    for step in range(_STEPS):
+        observation = episode.observe()
+        prompts.append(agent.prompt(observation).encode())
+        action = step % len(observation.view.actions)
+        if plan is not None and not isinstance(plan, TimedOracle) and plan.length >= 0:
+            action = int(plan.look_up(np.array([episode.state], dtype=np.int64))[0][0].argmax())
+        episode.apply(Turn(action=action, text=f'{{"action": "{observation.view.actions[action]}"}}'))
+        if episode.outcome is not None:
+            break
+    return [common_prefix(pair) / len(pair[1]) for pair in pairwise(prompts)]
+
+
+def _seconds(
+    agent: Agent, first: FirstTurns, turns: Range, rounds: Range, grown: float, anew: Range, workers: int
+) -> Range:
     """Return the range of seconds for some turns.
 
     Args:
@@ -278,6 +335,7 @@ def _seconds(agent: Agent, first: FirstTurns, turns: Range, rounds: Range, grown
         turns: all turns.
         rounds: number of turns of the longest episode.
         grown: mean prompt tokens divided by those of the measured batch.
+        anew: see `_read_anew`.
         workers: maximum number of simultaneous calls.
     """
     if getattr(agent, "largest_batch", _LIVE) == 1:
@@ -293,7 +351,7 @@ def _seconds(agent: Agent, first: FirstTurns, turns: Range, rounds: Range, grown
     fixed = fixed * rounds * np.maximum(1.0, turns / rounds / _ROWS)
     # Where nothing is written, a turn takes the time of its prompt; else reading has an unknown share of it.
     longer = np.full(3, grown) if reads_only else np.sort([1.0, math.sqrt(grown), grown])
-    seconds: Range = np.array(_SPEED) * (fixed + another * longer * turns)
+    seconds: Range = np.array(_SPEED) * (fixed + another * longer * anew * turns)
     return seconds
 
 
@@ -304,11 +362,13 @@ def _lasting(portions: Sequence[Portion]) -> Sequence[Portion]:
 
 
 def _rates(first: FirstTurns, reads_only: bool) -> tuple[Range, Range]:
-    """Return the fixed time ``F`` of a portion, and the time ``m`` of each further turn in it.
+    """Return the time ``F`` in which a portion writes answers of mean length, and the time ``m`` of each turn in it.
 
     Each is a triple: minimum, expected value and maximum.
     """
     portions = _lasting(first.portions)
+    written = first.usage.get("output_tokens", 0.0) / first.asked
+    long = np.array([portion.longest / written if portion.longest and written else 1.0 for portion in portions])
     mean = sum(portion.tokens for portion in portions) / sum(portion.turns for portion in portions)
     x = np.array([portion.tokens / mean if reads_only and mean else float(portion.turns) for portion in portions])
     t = np.array([max(portion.seconds, 1e-9) for portion in portions])
@@ -319,9 +379,9 @@ def _rates(first: FirstTurns, reads_only: bool) -> tuple[Range, Range]:
         slope = float(t.sum() / x.sum())
         return slope * alone, slope * (1 - alone)
     if len(t) == 1:
-        return np.array([t[0] / 2, t[0] / 2, 0.0]), np.array([last / 2, last / 2, last])
+        return np.array([t[0] / 2, t[0] / 2, 0.0]) / long, np.array([last / 2, last / 2, last])
     # Least squares of relative errors.
-    fixed, another = np.linalg.lstsq(np.stack([1 / t, x / t], axis=1), np.ones(len(t)), rcond=None)[0]
+    fixed, another = np.linalg.lstsq(np.stack([long / t, x / t], axis=1), np.ones(len(t)), rcond=None)[0]
     if fixed < 0 or another <= 0:
         fixed, another = (0.0, t.sum() / x.sum()) if fixed < 0 else (t.mean() / 2, last / 2)
     return np.array([fixed, fixed, 0.0]), np.array([another, another, max(last, another)])
