@@ -230,7 +230,7 @@ class Card(SealedRecord):
         least, most = (
             {
                 rule: min(measured[kind][rule][end] for kind in kinds or measured)
-                for rule in FAMILIES[self.spec.family].bank
+                for rule in next(iter(measured.values()))
             }
             for end in (1, 2)
         )
