@@ -261,14 +261,13 @@ def across(rows: Rows | MeasuredRows, measure: str, agents: Sequence[str], tag: 
 
 
 def estimates_table(groups: Sequence[Grouped], tags: Sequence[str], agents: Sequence[str], noun: str) -> None:
-    """Print a table with one line per estimate: tags, measure, value, interval, n, number of clusters, method and
-    notes.
+    """Print a table with one line per estimate: tags, measure, value, interval, n, number of groups, method and notes.
 
     Args:
         groups: the estimates.
         tags: the tags to show.
         agents: names of agents in the order of the lines.
-        noun: name of the clusters, such as "grid".
+        noun: the word for the groups over which intervals are computed, such as "grid".
     """
     lines = []
     letters: dict[str, str] = {}

@@ -70,7 +70,7 @@ class WorldDialogue:
         return self._live.outcome is not None
 
     def question(self) -> str:
-        """Return the prompt for the next move."""
+        """Return the prompt in which the model is asked for its next move."""
         self._seen = self._live.observe()
         return "\n\n".join(message.content for message in self._agent.request(self._seen).messages)
 

@@ -48,7 +48,8 @@ class Cell:
     def of(cls, estimate: Estimate | None, noun: str = "grid") -> "Cell":
         """Format an estimate for a cell of a table; None becomes a dash.
 
-        ``noun`` names the clusters of its interval, such as "grid", for the counts that are shown on demand.
+        ``noun`` is the word for the groups over which the interval is computed, such as "grid"; their number is shown
+        on demand.
         """
         if estimate is None:
             return cls(value="–", hint="the run has no rows for this")
@@ -212,7 +213,8 @@ def estimates_table(
         caption: caption of the table.
         columns: heading and unit of each column; the first is the column of labels.
         rows: label of each line, and its estimates; None becomes a dash.
-        noun: name of the clusters of the intervals, such as "grid"; a last column counts them. "" for no such column.
+        noun: the word for the groups over which intervals are computed, such as "grid"; a last column counts them. ""
+            for no such column.
     """
     headings = (*columns, *([(f"{noun}s", "")] if noun else []))
     lines: list[tuple[str, list[Cell]]] = []
@@ -259,9 +261,9 @@ def value_text(estimate: Estimate | None) -> str:
 
 
 def few_of(estimate: Estimate, noun: str = "") -> str:
-    """Say how many of all clusters (such as grids) have a value: ``only 20 of 150 grids``, ``102 of 150 grids``.
+    """Say how many of all groups (such as grids) have a value: ``only 20 of 150 grids``, ``102 of 150 grids``.
 
-    Returns "" if all have one, or if the estimate is undefined. ``noun`` names the clusters.
+    Returns "" if all have one, or if the estimate is undefined. ``noun`` is the word for a group.
     """
     if not estimate.without or math.isnan(estimate.value):
         return ""
@@ -272,7 +274,7 @@ def few_of(estimate: Estimate, noun: str = "") -> str:
 def numbers_table(estimates: Sequence[Grouped], noun: str = "grid") -> Table:
     """Build a table with one estimate per line: measure, tags, value, interval, counts, method and notes.
 
-    ``noun`` names the clusters of the intervals, such as "grid".
+    ``noun`` is the word for the groups over which intervals are computed, such as "grid".
     """
     tags = list(dict.fromkeys(name for grouped in estimates for name in grouped.key if name != "measure"))
 
@@ -567,7 +569,10 @@ AnyFigure = Any
 
 @dataclass(frozen=True, slots=True)
 class FoldSpec:
-    """Tables and code that are folded away on the page until the reader opens them; left out if there are none."""
+    """Part of a report that stays closed until the reader opens it: a title with tables, code and paragraphs.
+
+    It is left out if it has neither tables nor code.
+    """
 
     title: str
     tables: Sequence[AnyTable] = ()
@@ -653,7 +658,9 @@ CURVED = 5
 
 
 def mean_over(noun: str) -> str:
-    """Return the phrase for captions that names the clusters of the intervals: "mean and 95 % interval over grids"."""
+    """Return the phrase "mean and 95 % interval over grids" for captions, with the word for other groups in place of
+    "grid".
+    """
     return f"mean and 95 % interval over {noun}s"
 
 
@@ -685,7 +692,9 @@ def by_agent(
 
 
 def agent_lines(agents: Iterable[str], key: Key) -> list[Line]:
-    """Return a table line for each agent; ``key`` contains the tags that all lines have in common."""
+    """Return the specification of one table line per agent; ``key`` has the tags that all their estimates have in
+    common.
+    """
     return [Line(agent, {**key, "agent": agent}) for agent in agents]
 
 

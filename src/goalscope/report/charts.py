@@ -380,7 +380,7 @@ class Lines(Drawn):
 
     @property
     def svg(self) -> str:
-        """The chart as SVG text."""
+        """The chart of curves as SVG text."""
         estimates = [estimate for line in self.series for estimate in line.points.values()]
         sparse = any(estimate.sparse for estimate in estimates)
         counted = self.counts or sparse
@@ -515,7 +515,7 @@ class Forest(Drawn):
 
     @property
     def svg(self) -> str:
-        """The chart as SVG text."""
+        """The chart of differences as SVG text."""
         names = list(dict.fromkeys(entry.line for entry in self.differences))
         series = list(dict.fromkeys((entry.series, entry.style) for entry in self.differences))
         slots = max(1, len(series))
@@ -606,7 +606,7 @@ class Points(Drawn):
 
     @property
     def svg(self) -> str:
-        """The chart as SVG text."""
+        """The scatter plot as SVG text."""
         points, bottom = self._shown, BELOW_TITLE + 200
         y = Scale.around((0.0, 1.0), bottom, BELOW_TITLE, margin=0.04)
         y_ticks = y.ticks(26)
@@ -683,7 +683,7 @@ class HeatMap(Drawn):
 
     @property
     def svg(self) -> str:
-        """The chart as SVG text."""
+        """The chart of coloured cells as SVG text."""
         estimates = [estimate for row in self.cells for estimate in row if estimate is not None]
         lowest, span = self.bounds[0], self.bounds[1] - self.bounds[0]
         notes = (

@@ -652,9 +652,9 @@ class Checkpoint:
 
     Attributes:
         measure: the measure.
-        series: the agent, for runs; "" if the agents of one run are the checkpoints.
+        series: the agent, if each run is a checkpoint; "" if the agents of one run are the checkpoints.
         agent: the checkpoint's own name.
-        step: its position on the curve.
+        step: its position on the curve, such as a number of training steps.
         estimate: the estimate over the worlds that all checkpoints of the series share.
         since: the difference from the first checkpoint in the same worlds; None for the first.
     """
@@ -707,7 +707,7 @@ class CheckpointCurve(Records):
 
     @property
     def table(self) -> Table:
-        """The curve as a table, one line per measure and checkpoint."""
+        """The curve as a table of a report, with one line per measure and checkpoint."""
         notes = Footnotes()
         columns: TextColumns[Checkpoint] = [
             ("measure", lambda checkpoint: title_of(checkpoint.measure)),
@@ -775,14 +775,14 @@ def curve_of(
     over: str,
     places: Sequence[float] = (),
 ) -> CheckpointCurve:
-    """Estimate measures at checkpoints of a training, and return the curve.
+    """Estimate measures at several checkpoints of a training, in the worlds that all of them played.
 
     Args:
-        runs: the run directories, each with its rows.
+        runs: the run directories, each with its rows of results.
         settings: what to compare.
         measures: the measures of the curve.
         over: tag of episodes with the position of their checkpoint; with ``places``, a name for these numbers.
-        places: a number per run; each agent then has a curve of its own.
+        places: the position of each run on the curve; each agent then has a curve of its own.
 
     Raises:
         ValueError: if measures or agents are unknown, there are fewer than two checkpoints or two at one position, or

@@ -76,7 +76,9 @@ UNCERTAINTY_FIGURES = ("policy entropy, excess, 5+ visits", "JSD from optimal, e
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """Definition and source of a measure."""
+    """What a measure means, in one or more sentences (``text``), and where it comes from, such as a paper
+    (``source``).
+    """
 
     text: str
     source: str
@@ -139,7 +141,7 @@ def named_in(measure: str, environment: Sequence[Tag]) -> str:
 
 
 def title_of(measure: str) -> str:
-    """Return the title of a measure, e.g. "Excess JSD (5+ visits)"."""
+    """Return the title of a measure for headings, e.g. "Excess JSD (5+ visits)"."""
     return _TITLES.get(measure, measure[:1].upper() + measure[1:])
 
 
@@ -150,7 +152,10 @@ def in_sentence(measure: str) -> str:
 
 
 def definition_of(measure: str, worlds: str = "grids") -> Definition | None:
-    """Return the definition of a measure in "grids" or "tasks", or None if none is registered."""
+    """Return the definition and source of a measure; None if none is registered.
+
+    ``worlds`` says whether the measure is one of "grids" or of "tasks" (task worlds).
+    """
     if worlds == "tasks" and measure in TASK_DEFINITIONS:
         return Definition(TASK_DEFINITIONS[measure], TASK_CITED)
     if measure in _RATIOS:

@@ -308,7 +308,7 @@ def as_latex(table: Table) -> str:
 
 
 def latex_text(text: str) -> str:
-    """Return a text escaped for LaTeX."""
+    """Escape a text for LaTeX; characters that plain LaTeX fonts lack are written as code points."""
     escaped = visible(text).translate(_TEX)
     return _UNPRINTABLE.sub(lambda match: rf"\texttt{{U+{ord(match[0]):04X}}}", escaped)
 

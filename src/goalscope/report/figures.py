@@ -106,7 +106,7 @@ def themed(svg: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Escape control characters, direction changes and other invisible characters in a text."""
+    r"""Escape control characters, direction changes and other invisible characters in a text, e.g. as ``\u200b``."""
     return text.translate(_ESCAPES)
 
 
@@ -164,7 +164,7 @@ class Drawn(ABC):
     @property
     @abstractmethod
     def svg(self) -> str:
-        """SVG text without declaration or metadata."""
+        """The figure as SVG text, without XML declaration or metadata."""
 
     @property
     @abstractmethod
@@ -236,7 +236,10 @@ def _steps(path: Sequence[Position], wrong: frozenset[int], invalid: frozenset[i
 
 
 def episode_picture(episode: Episode, label: str) -> Picture:
-    """Draw an episode's world with its trajectory; steps that are not optimal have another colour."""
+    """Draw the grid of an episode with the agent's path; steps that are not optimal have another colour.
+
+    ``label`` is a sentence that describes the picture.
+    """
     paths = solve(episode.world.grid)
     wrong, invalid = [], []
     for step in episode.steps:

@@ -270,7 +270,9 @@ class MeasuredRows:
 
     @property
     def every_measure(self) -> list[str]:
-        """The names of all measures, including those of activations and changed activations."""
+        """The names of all measures of the run, including those of probes and of experiments that changed
+        activations.
+        """
         other_measures = (rows.numbered("measure")[1] for rows in (self.probed, self.changed))
         return list(dict.fromkeys([*self.measures, *chain.from_iterable(other_measures)]))
 
@@ -281,7 +283,7 @@ class MeasuredRows:
         return self._read(measures, episodes)
 
     def every_of(self, *measures: str) -> Rows:
-        """Return all rows of some measures, including those about activations and changed activations."""
+        """Return all rows of some measures, including those of probes and of experiments that changed activations."""
         return Rows.concatenate(rows for _, rows in self._groups(measures))
 
     def all(self) -> Rows:
@@ -299,9 +301,12 @@ class MeasuredRows:
         return self._cache[key]
 
     def distinct(self, names: Sequence[str]) -> Rows:
-        """Return one row for each combination of a grid and the values of the named tags: the first about behaviour.
+        """Return the rows about behaviour without repetitions, one per grid and combination of values of some tags.
 
-        This tells which grids a group of rows has.
+        This tells which grids belong to each group of results.
+
+        Args:
+            names: the tags.
         """
         groups = self._groups(names=_WITHOUT_EPISODES)
         parts = [distinct(_behaviour(rows), [*names, "cluster"]) for _, rows in groups]
@@ -574,10 +579,10 @@ class Ledger:
 
 
 def build_ledger(rows: Rows | MeasuredRows, *, agents: Sequence[str] = ()) -> Ledger:
-    """Estimate every measure of a run in every table.
+    """Estimate every measure of a run in every table: by agent, by agent and size, and so on (see `TABLES`).
 
     Args:
-        rows: the rows of the run.
+        rows: the rows of results of the run.
         agents: names of agents in the order in which to list them; others follow alphabetically.
 
     Raises:
@@ -744,7 +749,7 @@ class RunData:
 
     @property
     def worlds(self) -> str:
-        """The kind of its worlds, "grids" or "tasks"."""
+        """The kind of worlds in the run: "tasks" for task worlds, "grids" for all others."""
         return "tasks" if "exploration error" in self.measured.measures else "grids"
 
     @property

@@ -40,19 +40,19 @@ HOW = "How this is measured and read"
 def write_report(
     store: Store, path: str | Path, *, ledger_path: str | Path | None = None, covered: bool = False
 ) -> Path:
-    """Write the report of a measured run; the same run gives the same bytes.
+    """Write the report of a measured run as one HTML page; the same run gives the same bytes.
 
     Args:
-        store: the run; its rows must cover all of its episodes.
+        store: the run; it must have results for all of its episodes.
         path: the page to write; its folder is created if it is missing, and an existing file is replaced.
         ledger_path: a file for all numbers as JSON; None for no such file.
-        covered: whether the caller knows that the rows cover all episodes, which takes seconds to check in a large run.
+        covered: whether the caller knows that all episodes have results, which takes seconds to check in a large run.
 
     Returns:
         The path of the page.
 
     Raises:
-        ValueError: if the run has no episodes, or its rows do not cover them.
+        ValueError: if the run has no episodes, or some have no results.
         ImportError: if jinja2 is not installed (it comes with the extra ``report``).
         OSError: if the page cannot be written.
     """

@@ -132,7 +132,7 @@ class ShardHeader(StrictRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShardFile:
-    """A shard (file of activations) open for reading. The digest of every tensor is verified when it is read."""
+    """A file of activations, open for reading. The digest of every tensor is verified when the tensor is read."""
 
     file: "TensorFile"
     episodes: Sequence[tuple[str, str, str]]
@@ -186,7 +186,11 @@ class ShardFile:
         return self._tensor(f"{site}.{layer}", np.float32, "M P D", {})
 
     def check(self) -> None:
-        """Read all tensors, and raise a ValueError if one does not match its digest."""
+        """Read all tensors of the file to verify them.
+
+        Raises:
+            ValueError: if one does not match its digest.
+        """
         for name in self.file.names:
             self.file.read(name)
 
@@ -223,7 +227,11 @@ class TensorFile:
     _file: Any
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor without reading it; raise a ValueError if there is no such tensor."""
+        """Return the shape of a tensor without reading its numbers.
+
+        Raises:
+            ValueError: if there is no such tensor.
+        """
         self._check_name(name)
         return tuple(self._file.get_slice(name).get_shape())
 
@@ -426,13 +434,15 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Activations(Columns):
-    """The residual stream after one decoder block, at the P positions of one site, for N steps.
+    """The residual stream after one decoder block, at the P token positions of one site, for N steps (agent decisions).
 
     Attributes:
-        site: site in the sequence.
+        site: the token positions: "pre" (the end of the prompt), "post" (after the reasoning), "grid" (the cells) or
+            "action" (before the word of the action).
         layer: number of the decoder block whose output this is, counted from 0.
         model: content id of the model.
-        vectors: ``[N, P, D]`` float32. P is 3 for ``pre`` and ``post``, 1 for ``action``, H * W for ``grid`` (by row).
+        vectors: ``[N, P, D]`` float32 (steps, positions, width). P is 3 for ``pre`` and ``post``, 1 for ``action``, H *
+            W for ``grid`` (by row).
         episode_id: ``[N]`` text (object array), content id of the episode.
         step: ``[N]`` int64, number of the step in its episode.
         world_id: ``[N]`` text, content id of the world.
@@ -760,7 +770,7 @@ def choose_capture(
 
 
 def put_capture(store: Store, capture: Capture) -> None:
-    """Add a capture to the index of its run."""
+    """Add a capture (a stored set of activations) to the index of its run, replacing an entry with the same id."""
     tags = {field.name: getattr(capture, field.name) for field in fields(capture) if field.name not in ("id", "path")}
     tags |= {name: ",".join(map(str, tags[name])) for name in ("sites", "layers")}
     tags |= {"left_out": canonical_json(capture.left_out), "self_check": json.dumps(capture.self_check)}

@@ -489,7 +489,8 @@ def _agents_with_steps(store: Store) -> list[_StepCounts]:
 def model_of(
     store: Store, target: ReplayTarget, untrained: int | None = None, random_weights: str = RANDOM_WEIGHTS[0]
 ) -> LocalModel:
-    """Return the local model of an agent of the run's study, or a copy of it with random weights.
+    """Load the local model of an agent, as the run's study names it, or the same model with random weights as a
+    control.
 
     Args:
         store: the run.
@@ -565,10 +566,13 @@ def check_model(target: ReplayTarget, model: LocalModel, *, other_weights: bool)
 
 
 def check_ids(store: Store, target: ReplayTarget, model: LocalModel) -> None:
-    """Raise a ValueError if token ids that a server returned in mode chat cannot come from a model's tokenizer.
+    """Check that the token ids that a server returned in mode chat can come from a model's tokenizer.
 
     The tokenizer of such a run is unknown. All ids must be in the model's vocabulary, and the decoded output must
-    contain its recorded text; `_CHECKED_SERVER_STEPS` steps are checked.
+    contain its recorded text; up to 100 steps are checked.
+
+    Raises:
+        ValueError: if they cannot.
     """
     served = target.description.get("model", {})
     if not isinstance(served, Mapping) or served.get("kind") != "http" or served.get("mode") == "completions":

@@ -89,13 +89,15 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Directions:
-    """Directions along which `steer` moves an agent's activations, at one site (token position) and layer.
+    """Directions along which `steer` moves an agent's activations, at one site (set of token positions) and layer.
 
     Attributes:
         site, layer: origin of the activations.
-        probe: probe of the class of a cell; `flips` applies it to steered states.
-        shuffled: the same probe, fitted to the labels of other states.
-        means: class, or (class, cell), -> mean activation ``[P * D]`` float64 and number of states.
+        probe: linear probe of the class of a cell (agent, goal, wall, ...), whose gradient is a direction; `flips`
+            applies it to steered activations.
+        shuffled: the same probe, fitted to the labels of other states, as a control.
+        means: class, or (class, cell), -> mean activation ``[P * D]`` float64 (positions by width) and number of
+            states.
     """
 
     site: Where
@@ -319,13 +321,14 @@ _STEERED_AT_ONCE: Final = 8  # number of pairs whose changed prompts are in memo
 
 @intervention(STEERING)
 class Steering(OnPairs):
-    """Experiment that steers the activations in the first grid of each pair, as if goal or agent were in another cell.
+    """Experiment that steers activations in the first grid of counterfactual pairs, as if goal or agent were in another
+    cell.
 
-    `sites` are the cells that differ and the tokens before and after the reasoning. `layers` is thirds, all, or a list
-    of numbers. `doses` are lengths in units of the difference between the pair's sides at the site. `random` is the
-    number of random directions per pair. Directions are learned from `states` grids per size and density, none of which
-    is steered. With `probes`, a run directory, the directions before and after the reasoning come from the per-cell
-    probes of that run.
+    A counterfactual pair is a grid and a copy with one thing moved. `sites` are the cells that differ and the tokens
+    before and after the reasoning. `layers` is thirds, all, or a list of numbers. `doses` are lengths in units of the
+    difference between the two grids' activations at the site. `random` is the number of random directions per pair.
+    Directions are learned from `states` grids per size and density, none of which is steered. With `probes`, a run
+    directory, the directions before and after the reasoning come from the per-cell probes of that run.
     """
 
     headline: ClassVar[Headline] = (

@@ -332,7 +332,9 @@ def side_of(view: GridView, reply: Reply, hypothesis: str = GOAL) -> Side | None
 
 
 def tokenizer_of(model: LocalModel) -> str:
-    """Return the content id of a model's tokenizer and chat template."""
+    """Return an id (a hash) of a model's tokenizer and chat template, by which prompts of equal tokens are
+    recognised.
+    """
     files: Any = model.describe()["files"]
     names = [
         name for name in files if name.startswith("tokenizer") or name in ("hub", "revision", "chat_template.jinja")

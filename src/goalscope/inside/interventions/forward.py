@@ -120,7 +120,9 @@ class Edit:
 
     @property
     def reads(self) -> set[int]:
-        """Numbers of the prompts from which the edit copies activations."""
+        """Indices of the prompts whose activations the edit reads: those that it copies, and those that define
+        noise.
+        """
         return {row for row in (self.source, self.clean, *(row for row, _ in self.bank)) if row is not None}
 
     def renumbered(self, number: Mapping[int, int]) -> "Edit":

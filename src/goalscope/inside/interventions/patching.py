@@ -125,13 +125,13 @@ def conditions(
     The main patch writes the vectors of the source, the other grid of a pair. "identity" writes the prompt's own
     vectors, and must change nothing.
 
-    Each single layer, and all layers together, are patched with every control; windows and components only with
-    isotropic noise. "identity" is patched at all layers together.
+    Each single layer, and all layers of the model together, are patched with every control; windows and components only
+    with isotropic noise. "identity" is patched at all layers together.
 
     Args:
         site: name of the site.
-        layers: the layers, ascending; all layers of the model if `all layers` is to be included.
-        last: the model's last layer.
+        layers: the single layers to patch, ascending; -1 is the embedding.
+        last: number of the model's last layer.
         reaches_end: whether the site includes the last token of the pass; if not, a patch in the last layer cannot have
             an effect.
         windows: widths of contiguous ranges of layers.

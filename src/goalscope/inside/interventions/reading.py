@@ -135,7 +135,7 @@ def added(passage: Passage, layer: int, vectors: npt.NDArray[Any]) -> list[Edit]
 
 
 def action_of(reply: Reply) -> Action | None:
-    """Return the action that a reply after an intervention states, None if there is none."""
+    """Return the action that a model's reply states; None if it states no valid one."""
     action = turn(reply).action
     return None if action is None else Action(action)
 

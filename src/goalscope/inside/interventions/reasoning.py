@@ -183,7 +183,10 @@ class CachedAgent:
 
     @classmethod
     def stored(cls, agent: ChatAgent, max_tokens: int, store: Store) -> Self:
-        """Create a cached agent behind a server, with its answers stored in a run that is open for writing."""
+        """Create the cache of an agent behind a server; its replies are stored in ``store`` and read from there.
+
+        The run must be open for writing.
+        """
         answers = {name: _read_reply(stored) for name, stored in noted(store, ANSWERS_INFO).items()}
         return cls(agent, max_tokens, store=store, answers=answers)
 

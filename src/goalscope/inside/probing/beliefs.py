@@ -89,7 +89,9 @@ class DecodedMaps(Columns):
 
     @property
     def manhattan(self) -> npt.NDArray[np.int64]:
-        """Manhattan distance between agent and goal in cells, ``[N]``, ignoring walls."""
+        """Manhattan distance in cells between the decoded agent and the decoded goal on each of N maps, ``[N]``,
+        ignoring walls.
+        """
         return np.asarray(np.abs(self.agent.astype(np.int64) - self.goal).sum(axis=1))
 
     def text(self, index: int) -> tuple[str, ...]:
@@ -390,8 +392,8 @@ def beyond(kind: str) -> str:
 def top_name(count: int) -> str:
     """Return the name of the measure "accuracy against top-``count`` beliefs".
 
-    There an action counts as right if it is optimal for at least one pair of an agent cell and a goal cell, among the
-    ``count`` likeliest cells of each.
+    It counts an action as right if it is optimal for at least one pair of an agent cell and a goal cell, where each is
+    among the ``count`` likeliest cells that the probe decodes.
     """
     return f"accuracy against top-{count} beliefs"
 
@@ -513,14 +515,17 @@ def _measures(beliefs: Beliefs, decisions: Decisions, kinds: npt.NDArray[np.int6
 
 
 def pooled_share(rows: Rows, measure: str) -> Estimate:
-    """Return a share over all actions of all grids together, as the paper counts, with an interval over grids.
+    """Estimate a share over all actions of all grids together, as the paper counts, with an interval over grids.
 
     Args:
         rows: result of `belief_rows` for one probe.
-        measure: "accuracy against truth", or one of the shares that depend on the decoded map.
+        measure: "accuracy against truth", or one of the shares that depend on the decoded map, such as "recovery".
 
     Returns:
         The estimate; ``n`` counts the actions in the denominator: all actions, or the wrong ones for a recovery.
+
+    Raises:
+        ValueError: if the rows lack the counts of actions of the same grids.
 
     Source: behavioural and representational evaluation, Table 2.
     """

@@ -76,9 +76,9 @@ class FitSettings:
         epochs: passes over the training split.
         rate: initial learning rate of AdamW, which decreases linearly to 0. The authors' scripts use 3e-4, constant.
         decay: weight decay of AdamW.
-        batch: number of activations per step.
+        batch: number of training examples per step of AdamW.
         hidden: width of the hidden layer of a perceptron; the paper uses 1024.
-        width: width of the bottleneck and layers of a plan decoder, a multiple of ``heads``.
+        width: width of the bottleneck and layers of a plan decoder (which predicts moves), a multiple of ``heads``.
         feedforward: width of the perceptrons in its layers.
         heads: number of attention heads per layer.
         validation: fraction of the training grids that selects the epoch to keep, in [0, 1); 0 keeps the last epoch.
@@ -191,8 +191,8 @@ class CellTarget:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The values of those fields of the fitted `Probe` that depend on what it predicts, by the name of the
-        field.
+        """What the fitted `Probe` must store about its target, as fields of `Probe`: the side of the map and the class
+        frequencies.
         """
         return {"frame": math.isqrt(self.values.shape[1]), "prior": self.prior}
 

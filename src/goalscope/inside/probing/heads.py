@@ -89,7 +89,7 @@ class HeadSizes:
 
     @property
     def inputs(self) -> int:
-        """Number F of inputs per example."""
+        """Number F of inputs per example: positions times width."""
         return self.positions * self.width
 
 
@@ -97,8 +97,9 @@ class HeadSizes:
 class Head:
     """A registered head: a form of probe, such as linear or MLP.
 
-    ``targets`` are the targets it can predict, ``build`` makes the module from `HeadSizes` and the settings, whose
-    defaults are ``settings``; ``settings_of`` infers from weights the settings that their file does not name.
+    ``targets`` names what it can predict ("cells", "distance", "plan"). ``build`` makes the torch module from
+    `HeadSizes` and the settings, whose defaults are ``settings``. ``settings_of`` infers, from the weights of a stored
+    probe, the settings that its file does not contain.
     """
 
     name: str

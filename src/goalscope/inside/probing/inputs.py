@@ -267,7 +267,9 @@ class ProbeInputs:
             self.cells.check_aligned(activations)
 
     def kinds(self) -> tuple[str, ...]:
-        """Return the available kinds of random networks, starting with the weakest control."""
+        """Return the kinds of random networks whose activations are available, such as "permuted", the weakest control
+        first.
+        """
         return tuple(kind for kind in RANDOM_WEIGHTS if any(kind == available for available, _ in self.random))
 
     def by_shape(self) -> Iterator[tuple[str, Self]]:

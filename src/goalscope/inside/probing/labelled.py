@@ -106,7 +106,9 @@ class LabelProbe(Records):
 
     @property
     def differences(self) -> dict[str, Estimate]:
-        """For each control, the probe's score minus that of the control, with its interval, in `measure`."""
+        """For each control, the probe's score minus that of the control, with its interval; the score is the one in
+        `measure`.
+        """
         return {score.less: score.estimate for score in self.scores if score.less and score.measure == self.measure}
 
     @property

@@ -153,7 +153,7 @@ def undetermined(cells: Cells, train: npt.NDArray[np.bool_]) -> dict[tuple[int, 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decisions(Steps):
-    """Actions at N steps, with the true states in which they were taken.
+    """The actions that agents took at N steps, with the true states in which they were taken.
 
     Attributes:
         action: ``[N]`` int64, `NO_ACTION` for a turn without a valid move.
@@ -161,7 +161,7 @@ class Decisions(Steps):
         place, goal: ``[N, 2]`` int64, true (row, col) of the agent and of the goal.
         agent: ``[N]`` text, short name of the agent.
         shape: ``[N, 2]`` int64, height and width of the grid.
-        density: ``[N]`` float64, NaN if unknown.
+        density: ``[N]`` float64, wall density of the grid, NaN if unknown.
     """
 
     SHAPES: ClassVar = {
@@ -248,7 +248,7 @@ class Plans(Steps):
 
     @property
     def length(self) -> npt.NDArray[np.float64]:
-        """``[N]`` number of actions before the end of the plan, at most T; NaN if the recording stops earlier."""
+        """``[N]`` number of moves of each plan before its end, at most T; NaN if the recording stops earlier."""
         return np.where((self.tokens == UNKNOWN).any(axis=1), np.nan, plan_length(self.tokens))
 
 

@@ -130,12 +130,12 @@ class Decoder(nn.Module):
 
 
 class Stepwise(Decoder):
-    """Autoregressive decoder of plans, which receives the tokens decoded so far.
+    """Autoregressive decoder that predicts an agent's plan (its next T moves), move by move, from its activations.
 
     The vector of the token at position t - 1, or a start vector, is added to the query of position t, and attention is
     causal. Training uses the true earlier tokens; decoding uses the likeliest tokens, position by position. Later
-    positions can be predicted from earlier ones whatever the activations contain, so compare it with the one-shot
-    decoder and the same controls.
+    positions can be predicted from earlier ones whatever the activations contain, so compare it with `Decoder`, which
+    scores all positions at once, and with the same controls.
 
     Source: behavioural and representational evaluation, section 5.3 (why it was not used there), and the post.
     """

@@ -186,7 +186,7 @@ class ProbeDataset:
 
     @property
     def middle(self) -> int:
-        """Number of the middle layer among the captured ones, at which results are shown first."""
+        """Number of the layer in the middle of the captured ones; results are shown for this layer first."""
         return self.layers[len(self.layers) // 2]
 
     @property
@@ -322,7 +322,7 @@ class AnalysisReader:
 
     @cached_property
     def decisions(self) -> Decisions:
-        """The agent's actions at all labelled steps, with the optimal actions in the true grid."""
+        """The agent's actions at the N steps that are analysed, with the optimal actions in the true grid."""
         return decisions_at(self.dataset.cells, self._episodes)
 
     @cached_property

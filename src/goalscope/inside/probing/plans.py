@@ -338,10 +338,16 @@ def summarise_plans(
 def median_over_grids(
     values: npt.ArrayLike, clusters: Sequence[Any] | npt.NDArray[Any], *, unit: str, confidence: float = 0.95
 ) -> Estimate:
-    """Estimate the median over grids of the medians of values ``[N]`` within each grid; NaN is left out.
+    """Estimate the median over grids of the medians of values ``[N]`` within each grid; NaN values are left out.
 
     The ends of the interval are two of the grids' own values; it is undefined with too few grids, or if both ends are
     equal.
+
+    Args:
+        values: the values.
+        clusters: ``[N]`` grid of each value.
+        unit: unit of the values, for the estimate.
+        confidence: confidence level.
 
     Source: the exact interval from the binomial distribution (sign test); Conover, Practical Nonparametric Statistics.
     """
@@ -471,11 +477,11 @@ def repeated(first: npt.NDArray[Any], horizon: int) -> npt.NDArray[np.int8]:
 def planner_matches(
     maps: DecodedMaps, tokens: npt.NDArray[np.int8], *, ties: Literal["uniform", "best"] = "uniform"
 ) -> npt.NDArray[np.float64]:
-    """Compare a planner that acts on decoded maps with the executed plans.
+    """Compare the plans that agents executed with a planner that walks shortest paths on decoded maps.
 
     Args:
         maps: N decoded maps.
-        tokens: ``[N, T]`` tokens of the executed plans.
+        tokens: ``[N, T]`` tokens of the executed plans: steps by positions.
         ties: how the planner chooses among equally good actions. With "uniform", it draws each with equal probability;
             "best" is the maximum over all rules for ties.
 
@@ -703,7 +709,10 @@ def r_squared(
 
 
 def fit_line(x: npt.ArrayLike, y: npt.ArrayLike, weights: npt.ArrayLike) -> tuple[float, float]:
-    """Return slope and offset of the weighted least-squares line; if x does not vary, 0 and the mean of y."""
+    """Fit a weighted least-squares line through points (x, y), and return its slope and offset.
+
+    If x does not vary, the slope is 0 and the offset the mean of y.
+    """
     values, target, weight = (np.asarray(column, dtype=np.float64) for column in (x, y, weights))
     x_mean, y_mean = float(np.average(values, weights=weight)), float(np.average(target, weights=weight))
     centred = values - x_mean

@@ -217,7 +217,7 @@ class PlanPrediction(Columns):
 
     @property
     def first(self) -> npt.NDArray[np.int8]:
-        """The likeliest first action, without the end token, ``[N]``."""
+        """The likeliest first move of each of N plans, ``[N]``; the end token is not considered."""
         return np.asarray(self.probabilities[:, 0, :END].argmax(axis=1), dtype=np.int8)
 
     @property

@@ -431,7 +431,9 @@ _HALF: Final = "half the grids"
 
 
 def nested_order(cells: Cells, grids: Iterable[str], name: str, seed: int) -> list[str]:
-    """Return grids in a random order whose beginnings all have about the same fraction of each shape and density.
+    """Order grids at random, so that the first n of them have about the same mix of shapes and densities for every n.
+
+    Learning curves train on such beginnings of the order.
 
     Args:
         cells: steps with the shape and density of their grids.
@@ -489,9 +491,9 @@ def learning_curve(
         progress: called with (done, total) fits of all heads.
 
     Returns:
-        Rows of `CURVE_MEASURES`, as from `score_cells`, with the tags "training grids" and "draw". For all subsets,
-        undetermined cells are those of the whole training part. Intervals over grids and draws
-        (`goalscope.stats.estimate_rows`) are conditional on the training part: draws of the whole part count as one.
+        Rows of scores (`CURVE_MEASURES`) with the tags "training grids" and "draw" (the seed), for
+        `goalscope.stats.estimate_rows`. Scores of every subset use the cells that are undetermined in the whole
+        training part (see `undetermined`). Intervals do not include the choice of the training part.
 
     Raises:
         ValueError: if the numbers do not ascend, or exceed the training part.

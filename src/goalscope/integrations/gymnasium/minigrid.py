@@ -46,7 +46,9 @@ class VerifierMemory:
         self._described = [getattr(node, names[type(node).__name__]) for node in nodes if type(node).__name__ in names]
 
     def read(self) -> Memory:
-        """Return what the verifiers remember as a hashable value, which `write` takes."""
+        """Return what the verifiers (the objects that check the mission) remember, as a hashable value that `write`
+        takes.
+        """
         return (
             tuple((node.a_done == "success", node.b_done == "success") for node in self._sequences),
             tuple(
@@ -56,7 +58,7 @@ class VerifierMemory:
         )
 
     def write(self, memory: Memory) -> None:
-        """Let the verifiers remember what `read` returned earlier."""
+        """Set what the verifiers (the objects that check the mission) remember to a value that `read` returned."""
         sequences, carried, positions = memory
         for node, (first, second) in zip(self._sequences, sequences, strict=True):
             node.a_done, node.b_done = "success" if first else False, "success" if second else False
@@ -541,7 +543,7 @@ def _array(real: Any, form: str) -> npt.NDArray[Any]:
 
 @environment_kind("minigrid")
 class MiniGridLevel(StateCopy):
-    """Fully observed MiniGrid or BabyAI level with the layout of one seed.
+    """A fully observed MiniGrid or BabyAI level with the layout of one seed, as an environment with known states.
 
     Args:
         level: registered name, e.g. "MiniGrid-DoorKey-6x6-v0".

@@ -200,7 +200,7 @@ class ToyText:
         return state == OVER
 
     def utility(self, state: int, action: int, next_state: int) -> float:
-        """Return the expected reward of a step, given the state to which it leads."""
+        """Return the expected reward of taking an action in a state, given the next state to which it leads."""
         total = weight = 0.0
         for chance, after, reward, over in self._table[state][action]:
             if (self._end_state(float(reward)) if over else int(after)) == next_state:

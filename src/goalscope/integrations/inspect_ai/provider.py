@@ -136,7 +136,7 @@ def _usage(usage: ModelUsage) -> dict[str, float]:
 
 
 def write_config(sampling: Sampling) -> GenerateConfig:
-    """Convert sampling settings to Inspect's settings for a whole task."""
+    """Convert goalscope's sampling settings (temperature and so on) to Inspect's settings for a whole task."""
     settings = {name: getattr(sampling, name) for name in _SUPPORTED}
     settings["reasoning_effort"] = sampling.reasoning_effort or NO_EFFORT
     if sampling.top_logprobs:
@@ -145,7 +145,7 @@ def write_config(sampling: Sampling) -> GenerateConfig:
 
 
 def read_config(config: GenerateConfig, otherwise: Sampling | None = None) -> Sampling:
-    """Convert Inspect's settings to sampling settings.
+    """Convert Inspect's settings to goalscope's sampling settings (temperature and so on).
 
     Args:
         config: Inspect's settings. Missing values are taken from ``otherwise``.

@@ -398,7 +398,7 @@ class RecordedEpisode:
 
 
 def model_events(sample: Any) -> Iterator[Any]:
-    """Yield the model calls of a sample that have an output, except calls made by scorers.
+    """Yield the recorded model calls of an Inspect sample that have an output, except calls made by scorers.
 
     Args:
         sample: a sample of a log, `inspect_ai.log.EvalSample`.
@@ -416,7 +416,7 @@ def _answered(event: Any) -> bool:
 
 
 def tool_calls(sample: Any) -> list[RecordedTurn]:
-    """Return one turn per tool call of the sample's model, in order.
+    """Return one turn of the agent per tool call in an Inspect sample, in order.
 
     The text and reasoning of an answer go to its first call. Answers without a call are not turns.
 

@@ -38,7 +38,7 @@ def monitor(
         expected: the hypothesis (possible goal) that the agent is expected to pursue, as text.
         hypotheses: its rivals, separated by commas; by default those that the world suggests.
         lapse: greatest share of random moves with which an agent still counts as pursuing it.
-        run: mean number of steps to a false alarm that is guaranteed at least.
+        run: the mean number of steps before a false alarm is at least this.
         last: number of the last moves that are explained.
         reader: ``module:function`` that reads the samples of another task, as in ``goalscope import --reader``.
     """

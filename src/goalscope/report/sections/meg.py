@@ -80,7 +80,8 @@ def goals(run: RunData) -> Iterator[Declared]:
 def estimates_table(estimates: Sequence[GoalEstimate], noun: str = "grid") -> Table:
     """Return a table of goal-directedness (MEG, in nats) with one line per agent and hypothesis (possible goal).
 
-    ``estimates`` are those for one group of worlds; ``noun`` names the clusters of their intervals.
+    ``estimates`` are those for one group of worlds; ``noun`` is the word for the groups over which their intervals are
+    computed.
     """
     columns: TextColumns[GoalEstimate] = [
         ("agent", lambda entry: entry.agent),
@@ -102,9 +103,9 @@ def estimates_table(estimates: Sequence[GoalEstimate], noun: str = "grid") -> Ta
 
 
 def note_lines(estimates: Sequence[GoalEstimate], noun: str = "grid") -> list[str]:
-    """Return the notes of estimates of goal-directedness, each once, with the agents and hypotheses that it applies to.
+    """Return each note on estimates of goal-directedness once, with the agents and hypotheses to which it applies.
 
-    ``noun`` names the clusters of intervals.
+    ``noun`` is the word for the groups over which intervals are computed, such as "grid".
     """
     several = any(entry.cell != estimates[0].cell for entry in estimates)
     names_by_note: dict[str, list[str]] = {}
@@ -122,7 +123,7 @@ def contrasts_table(contrasts: Sequence[GoalContrast], noun: str = "grid") -> Ta
     """Return a table that compares an agent's goal-directedness towards two hypotheses (possible goals), one pair per
     line.
 
-    ``noun`` names the clusters of intervals.
+    ``noun`` is the word for the groups over which intervals are computed, such as "grid".
     """
     caption = TEXTS("meg/compared", tests=len(contrasts))
     columns: TextColumns[GoalContrast] = [
@@ -166,7 +167,7 @@ def held_out_table(entries: Sequence[HeldOut], noun: str = "grid") -> Table:
     """Return a table of goal-directedness (in nats) towards utilities that were fitted to agents, scored in held-out
     worlds.
 
-    ``noun`` names the clusters of intervals.
+    ``noun`` is the word for the groups over which intervals are computed, such as "grid".
     """
     columns: TextColumns[HeldOut] = [
         ("agent", lambda entry: entry.agent),

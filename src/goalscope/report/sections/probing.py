@@ -138,7 +138,9 @@ class ProbeRows:
         return list(dict.fromkeys(zip(*(columns[name].tolist() for name in names), strict=True)))
 
     def at(self, point: ReadPoint) -> Self:
-        """Return the rows of a site and layer, together with those that read no activations."""
+        """Return the rows of results at one site (token positions) and layer, and those of baselines that read no
+        activations.
+        """
         return self.where(site=(point.site, None), layer=(point.layer, None))
 
     def points(self) -> list[ReadPoint]:

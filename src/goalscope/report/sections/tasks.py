@@ -442,7 +442,7 @@ def error_tables(
         agents: the lines of the tables.
         group: values of conditions that select the rows, such as the kind of world.
         suffix: end of the measures' names, "" in task worlds.
-        noun: name of the clusters of intervals, e.g. "map".
+        noun: the word for the groups over which intervals are computed, e.g. "map".
     """
     agent_rows = {agent: rows.select(agent=agent, **group) for agent in agents}
 
@@ -470,9 +470,12 @@ def error_tables(
 
 
 def any_invalid(rows: Rows, group: Key, suffix: str) -> bool:
-    """Return whether an agent gave no valid move in some step, among the rows of results with the given conditions.
+    """Return whether any agent gave no valid move in some step, under the given conditions.
 
-    ``group`` has the conditions (tags with values), and ``suffix`` ends the names of the measures.
+    Args:
+        rows: rows of results.
+        group: the conditions: tags with their values, such as the kind of world.
+        suffix: end of the measures' names, "" in task worlds.
     """
     group_rows = rows.select(**group)
     totals = [
