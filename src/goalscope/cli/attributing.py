@@ -188,7 +188,8 @@ def attribute(
     """Find which hypothesis best explains an agent's moves, or report that none does, and test the claim on new worlds.
 
     To resume, call it again with the same directory; no answer is asked for again. From Python, hypotheses may also be
-    a list as in a file, or a mapping from names to hypotheses; worlds may also be the plain values of a study.
+    a list as in a file, or a mapping from names to hypotheses; worlds may also be dictionaries, as in
+    the file of a study.
 
     Args:
         agent (AGENT|RUN): an agent, in the forms of goalscope evaluate, or a run directory.
@@ -493,11 +494,12 @@ def say_costs(
 
 @prints(attribute, dry=say_costs)
 def show_attributed(attributed: Claimed, *, dry: bool = False, as_json: bool = False) -> None:
-    """Find which hypothesis best explains an agent's moves, or report that none does. Each step is answered twice.
+    """Find which hypothesis best explains an agent's moves, or report that none does.
 
-    The command first derives a claim, freezes it and prints its hash. Only then does it open the worlds of --separating
-    and score there how well the claim predicts single moves. To resume, run the same command on the same directory; no
-    answer is asked for again.
+    An agent that plays is asked twice in each step, to measure its noise. The command first derives a claim, stores it
+    so that it can no longer be changed (a frozen claim), and prints its hash. Only then does it open the worlds of
+    --separating and score there how well the claim predicts single moves. To resume, run the same command on the same
+    directory; no answer is asked for again.
 
     Args:
         dry: ask nothing; print the maximum cost.
@@ -575,11 +577,11 @@ def predict(
     workers: Positive = 1,
     stage: Display = lines,
 ) -> Claimed:
-    """Predict what an agent does in kinds of worlds where nobody has seen it, freeze the claim, and then look.
+    """Predict what an agent does in kinds of worlds where nobody has seen it, then check the prediction there.
 
-    Call it first with an agent or a run: this freezes a claim. Then call it with the directory of that claim and
-    ``look``, to open the new worlds and compare. To resume, call it again with the same directory; no answer is asked
-    for again.
+    Call it first with an agent or a run: it stores the predictions as a claim that can no longer be changed (a frozen
+    claim). Then call it with the directory of that claim and ``look``: it opens the new worlds and compares what the
+    agent does there with the claim. To resume, call it again with the same directory; no answer is asked for again.
 
     Args:
         agent (AGENT|RUN|CLAIM): an agent, in the forms of goalscope evaluate, a run directory, or the directory of
@@ -687,11 +689,12 @@ def _study(agent: str, design: KindsOfWorlds, kind: WorldsKind, worlds: tuple[Fi
 
 @prints(predict)
 def show_predicted(predicted: Claimed, *, as_json: bool = False) -> None:
-    """Predict what an agent does in kinds of worlds where nobody has seen it, freeze the claim, and then look.
+    """Predict what an agent does in kinds of worlds where nobody has seen it, then check the prediction there.
 
     The command first sees the agent in ordinary worlds (--worlds, or those of a run), predicts which places it will
-    reach first in other kinds of worlds, prints what the data cannot decide, and freezes all this by its hash. With
-    --look it opens these worlds, and says for each kind whether the prediction came true.
+    reach first in other kinds of worlds, prints what the data cannot decide, and stores all this with its hash, so
+    that it can no longer be changed (a frozen claim). With --look it opens these worlds, and says for each kind whether
+    the prediction came true.
 
     Args:
         as_json: print JSON.

@@ -123,6 +123,9 @@ def compare(
         other_horizons: also compare runs whose episodes have different time limits.
         stage: shows the progress of a task.
 
+    Returns:
+        The comparisons in families, each corrected for multiple testing; or the curve over training.
+
     Raises:
         ValueError: if there is nothing to compare, a measure or agent is unknown, or no worlds are shared.
     """
@@ -295,7 +298,7 @@ def _transformed(paths: Sequence[Path], settings: ComparisonSettings, stage: Sta
 def show_comparisons(
     comparisons: Comparisons, *, transforms: bool, svg: OutFile = None, json: OutFile = None, csv: OutFile = None
 ) -> None:
-    """Compare agents or runs on the worlds they share, with paired differences and one corrected family of tests.
+    """Compare agents or runs on the worlds they share, with paired differences and tests, corrected together.
 
     Args:
         svg: draw the curve over training to this file; its ending chooses the format (.svg, .pdf, .png, or .csv for the

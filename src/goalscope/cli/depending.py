@@ -138,7 +138,7 @@ def depends(
         stage: shows the progress of a task.
 
     Returns:
-        One dependence per agent and thing; none with ``dry``.
+        For each agent and each changed thing, how much its moves depend on it; an empty result with ``dry``.
 
     Raises:
         ValueError: if an agent or an option does not apply, or the directory contains another study.

@@ -68,8 +68,8 @@ def doctor(
     """Check what is installed, what is missing and which extra installs it, and whether runs can be written.
 
     With RUN, report what is damaged and what can be rebuilt. With --model, load a model and report how it is prompted,
-    how fast it is, three sample answers, and what that means for run and probe. With --server, test the abilities of a
-    server.
+    how fast it is, three sample answers, and what that means for the commands run and probe. With --server, test the
+    abilities of a server.
 
     Args:
         run ([RUN]): a run directory to check for damage.

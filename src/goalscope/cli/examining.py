@@ -62,10 +62,10 @@ def verify(
 ) -> bool:
     """Verify a run, including the files beside run.db, against its checksums, and print its content hash.
 
-    For an evaluation, all of its runs are verified. Then all claims (answers to its questions) are decided
-    again from the runs and compared with the ledger, and report.html is compared with its digest in the ledger and with
-    a page rebuilt from ledger and runs.
-    The exit status is 1 if anything is damaged or differs, and 2 if a run cannot be opened.
+    For an evaluation, all of its runs are verified. Then all claims (answers to its questions) are decided again from
+    the runs and compared with the ledger, and report.html is compared with its digest in the ledger and with a page
+    rebuilt from ledger and runs. The exit status is 1 if anything is damaged or differs, and 2 if a run cannot be
+    opened.
 
     Args:
         run: the run directory (it contains run.db), or the directory of an evaluation.
