@@ -28,7 +28,11 @@ from goalscope.worlds.grid import LISTS
 
 
 def verdict(ledger: ClaimLedger) -> list[str]:
-    """Word the verdict on a model in paragraphs: the headline, then how much was asked."""
+    """Put the verdict on a model into words: a paragraph with the answer, and one on how much was asked.
+
+    Args:
+        ledger: the claims about the model. Without any, the only paragraph says why nothing was asked.
+    """
     if not ledger.claims:
         return [TEXTS("verdict/nothing", model=ledger.model, why=_why_nothing(ledger).rstrip("."))]
     worlds, episodes = (sum(getattr(arm, name) for arm in ledger.arms) for name in ("worlds", "episodes"))
@@ -62,7 +66,11 @@ def _why_nothing(ledger: ClaimLedger) -> str:
 
 
 def headline(ledger: ClaimLedger) -> str:
-    """Word the verdict in a few sentences: what the model is directed at, from its findings, then how well it does."""
+    """Put the verdict on a model into a few sentences: what it is directed at, and then how well it does.
+
+    Args:
+        ledger: the claims about the model, with its findings.
+    """
     answers, model = {claim.name: claim.answer for claim in ledger.claims}, ledger.model
     valid = valid_turns(ledger)
     invalid = "" if valid is None else f"{1 - valid:.0%}"
@@ -96,10 +104,13 @@ def _also(key: str, claim: Claim, findings: Sequence[Finding]) -> str:
 
 
 def aims_of(ledger: ClaimLedger) -> dict[str, tuple[Finding, ...]]:
-    """Return the findings on what a model is directed at, by the title of their arm.
+    """Return the findings on what a model is directed at: title of an arm (part of the evaluation) -> its findings.
 
     In grids, two arms ask this. If the arm that compares hypotheses with second answers reaches a decision, it counts
     for both.
+
+    Args:
+        ledger: the claims about the model.
     """
     titles = {arm.name: arm.title for arm in ledger.arms}
     given_findings, usual = ledger.found_in(GIVEN_WORLDS), ledger.found_in("grids")
@@ -113,7 +124,9 @@ def aims_of(ledger: ClaimLedger) -> dict[str, tuple[Finding, ...]]:
 
 
 def valid_turns(ledger: ClaimLedger) -> float | None:
-    """Return the share of turns with a valid move, or None if it was not measured."""
+    """Return the share of a model's turns that have a valid move, as estimated by one of the claims; None if not
+    measured.
+    """
     for name in ("answers hold actions", "answers hold actions in given worlds"):
         claim = ledger.claim(name)
         if claim is not None and claim.value is not None:
@@ -173,6 +186,10 @@ def sizes_of(ledger: ClaimLedger, finding: Finding) -> str:
 
     They are named only if the model was also evaluated in other sizes and moves optimally more often in some sizes than
     in others, so that the finding need not be true of all of them.
+
+    Args:
+        ledger: the claims about the model.
+        finding: one of its findings.
     """
     claim = ledger.claim(LARGEST)
     sizes_by_arm = {arm.name: arm.sizes for arm in ledger.arms}
@@ -224,8 +241,10 @@ _FORMAT = 0.9  # share of turns with an action below which format is named
 
 
 def meaning(ledger: ClaimLedger) -> list[str]:
-    """Explain the answers on what the agent is directed at: what they mean and what they do not show. [] without
-    claims.
+    """Explain what the answers on a model's aim mean and what they do not show, as a list of sentences.
+
+    Args:
+        ledger: the claims about the model; without any, the list is empty.
     """
     if not ledger.claims:
         return []
@@ -246,11 +265,13 @@ def meaning(ledger: ClaimLedger) -> list[str]:
 
 
 def next_steps(ledger: ClaimLedger, *, lacks: bool = True, program: str = "goalscope") -> list[str]:
-    """List what a reader can do next, the most useful step first. DIR stands for the directory of the evaluation.
+    """List what a reader of the verdict can do next, the most useful step first.
+
+    In commands, DIR stands for the directory of the evaluation.
 
     Args:
         ledger: the claims about a model.
-        lacks: whether to name the parts that could not be asked.
+        lacks: whether to name the parts of the evaluation that could not be asked.
         program: the beginning of commands that read the runs, see `own.program_for`.
     """
     steps, valid = list[str](), valid_turns(ledger)
@@ -285,23 +306,32 @@ _SHOWN: Final = 12  # signs of a hash
 
 
 def stored_description(store: Store, names: Iterable[str]) -> dict[str, Any]:
-    """Return the stored description (`Agent.describe`) of the first agent with one of some names; {} if there is
-    none.
+    """Return the description of an agent that a run stores: its kind, model and settings (`Agent.describe`).
+
+    Args:
+        store: the run.
+        names: names under which the agent may have acted; the first with a description counts.
+
+    Returns:
+        The description; {} if there is none.
     """
     descriptions = dict(store.agents().values())
     return next((descriptions[name] for name in names if name in descriptions), {})
 
 
 def paragraphs(ledger: ClaimLedger, *, beside: bool = False) -> list[str]:
-    """Return the verdict on a model in paragraphs, with a description of the model; if it stands ``beside`` others,
-    leave out what was asked.
+    """Return the verdict on a model in paragraphs, followed by a description of the model.
+
+    Args:
+        ledger: the claims about the model.
+        beside: whether the text stands beside those on other models; it then leaves out what was asked.
     """
     texts = verdict(ledger)
     return [text for text in (*(texts[:1] if beside else texts), told(ledger.agent)) if text]
 
 
 def told(description: Mapping[str, Any]) -> str:
-    """Describe an agent in one sentence; "" if nothing is known about it."""
+    """Describe an agent in one sentence, from its stored description; "" if nothing is known about it."""
     kind = description.get("kind")
     if kind not in (CHAT, TASK_CHAT):
         left_out = ("kind", "version")
@@ -341,7 +371,7 @@ def _model(model: Mapping[str, Any]) -> str:
 
 
 def weights(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return the sha256 of each weights file in an agent's description; {} if there is none."""
+    """Return the hashes of a model's weights: name of the file -> sha256; {} if its description names none."""
     model = description.get("model")
     files = model.get("files") if isinstance(model, Mapping) else None
     if not isinstance(files, Mapping):

@@ -51,7 +51,10 @@ _WRITTEN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(" + "|".join(sorted(_UNITS, ke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """A limit on time, money or tokens: ``20m``, ``2h``, ``5usd``, ``200k-tokens``."""
+    """A limit on time, money or tokens, written as ``20m``, ``2h``, ``5usd`` or ``200k-tokens``.
+
+    ``amount`` is in seconds, USD or tokens, as ``of`` says; ``text`` is what the user wrote.
+    """
 
     amount: float
     of: Literal["seconds", "usd", "tokens"]
@@ -59,7 +62,7 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
-        """Read a budget limit of time, money or tokens, such as "20m", "5usd" or "200k-tokens".
+        """Read a limit of time, money or tokens, such as "20m", "5usd" or "200k-tokens".
 
         Raises:
             ValueError: the text is not a number followed by a known unit.
@@ -74,13 +77,15 @@ class Budget:
         return cls(amount=float(match[1]) * factor, of=of, text=text)  # type: ignore[arg-type]
 
     def in_words(self, amount: float) -> str:
-        """Write an amount in the unit of the limit: 180,000 tokens, 2 h 10 min, 1.25 USD."""
+        """Write an amount in the unit of this limit, as in "180,000 tokens", "2 h 10 min" or "1.25 USD"."""
         if self.of == "seconds":
             return duration(amount)
         return f"{amount:,.2f} USD" if self.of == "usd" else f"{whole(amount)} tokens"
 
     def enough(self, amount: float) -> str:
-        """Return a limit that allows an amount with a tenth to spare, in the form that `parse` reads."""
+        """Return a limit, as text for `parse`, that allows an amount in the unit of this limit, with a tenth to
+        spare.
+        """
         more = 1.1 * amount
         if self.of == "usd":
             return f"{math.ceil(100 * more) / 100:.2f}usd"
@@ -88,17 +93,16 @@ class Budget:
 
 
 def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict[str, int]:
-    """Divide a budget among arms: return the worlds per cell (combination of kind, size and density) of each.
-
-    The rule is in the docstring of this module.
+    """Divide a budget among the arms (parts) of an evaluation, by the rule in the docstring of this module.
 
     Args:
         arms: the arms that can be asked, in their order.
-        cost: arm -> cost of one world per cell, in the unit of the limit.
+        cost: name of an arm -> cost of one world per cell (combination of kind, size and density), in the unit of the
+            limit.
         limit: the limit.
 
     Returns:
-        Arm -> worlds per cell, without the arms that are dropped; empty if no arm fits.
+        Name of an arm -> worlds per cell, without the arms that are dropped; empty if no arm fits.
     """
     kept_arms = list(arms)
     while kept_arms:
@@ -130,18 +134,19 @@ _SAMPLE: Final = 3  # worlds a cell whose shortest ways and prompts stand for al
 
 
 def expected(arm: Arm, subject: Subject, count: int, seed: int, first: FirstTurns, *, workers: int = 1) -> Forecast:
-    """Forecast what an arm costs with a model.
+    """Forecast the time, tokens and money that one arm (part of an evaluation) takes with one model.
 
     Args:
         arm: the arm.
         subject: the model.
-        count: worlds per cell, or the number of units that an arm that looks inside counts.
+        count: number of worlds per cell (combination of kind, size and density); for an arm that looks inside, the
+            number of units that it counts.
         seed: root seed of the worlds.
-        first: its measured batch of first turns, see `goalscope.verdict.preflight.first_turns`.
+        first: the model's timed first turns, see `goalscope.verdict.preflight.first_turns`.
         workers: maximum number of simultaneous calls.
 
     Raises:
-        ValueError: the batch contains no turn.
+        ValueError: no first turn was asked.
     """
     if arm.looks is not None:
         return replace(_inside(arm.looks, subject, count, first), memory=_memory_inside(arm, subject, seed, first))
@@ -225,10 +230,11 @@ NO_ROOM: Final = TEXTS("plan/no room")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """The plan of an evaluation in words, and what it is expected to cost.
+    """What an evaluation is going to ask, in words, and what it is expected to cost.
 
     Attributes:
-        table: one row per arm: worlds, turns, time, part of the full size; None if nothing is asked.
+        table: one row per arm (part of the evaluation): worlds, turns, time, part of the full size; None if nothing is
+            asked.
         expected: total time, tokens, USD and memory in one sentence; "" if nothing is known.
         proposals: sentences on what larger budgets would ask and usually decide; empty if the budget suffices for all.
         failed: one sentence per unexpected error.
@@ -242,7 +248,9 @@ class Announcement:
     plan: Plan | None = None
 
     def lines(self) -> list[str]:
-        """Return the announcement as lines of text."""
+        """Return the announcement as lines of text: the arms, the expected cost, proposals, and what the worlds suffice
+        for.
+        """
         captions = [] if self.table is None else [self.table.caption]
         for title, worlds, turns, seconds, settles in () if self.table is None else self.table.rows:
             size = [TEXTS("plan/worlds", count=worlds), TEXTS("plan/turns", count=turns)] if worlds != "–" else []
@@ -253,14 +261,14 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmRequest:
-    """What is asked of which models, and what is known about them.
+    """Which arms (parts of an evaluation) are to be asked of which models, before sizes are chosen within a budget.
 
     Attributes:
         arms: the chosen arms that some model allows, in their order.
         subjects: the models that can be asked.
         seed: root seed of the worlds.
         failures: which models are not asked which arms.
-        firsts: name of a model -> its measured batch of first turns; models without one cost nothing.
+        firsts: name of a model -> its timed first turns; models without an entry cost nothing.
         workers: maximum number of simultaneous calls of a model.
     """
 
@@ -272,7 +280,11 @@ class ArmRequest:
     workers: int = 1
 
     def find_unasked(self) -> None:
-        """Record which models cannot be asked an arm, because its worlds cannot be made or its prompts do not fit."""
+        """Find the models that cannot be asked an arm (part of the evaluation), and record them with the reason in
+        `failures`.
+
+        An arm cannot be asked if its worlds cannot be made or its prompts do not fit into the context.
+        """
         failures = self.failures
         for arm in self.arms:
             for subject in self.subjects:
@@ -286,7 +298,7 @@ class ArmRequest:
                         failures.leave_out([arm.name], [subject.name], why)
 
     def subjects_of(self, arm: Arm) -> list[Subject]:
-        """Return the models that will be asked an arm."""
+        """Return the models that will be asked an arm (part of the evaluation)."""
         unasked = self.failures.unasked
         return [
             subject for subject in self.subjects if arm.open_to(subject) and (arm.name, subject.name) not in unasked
@@ -294,14 +306,21 @@ class ArmRequest:
 
     @property
     def fitting(self) -> list[Arm]:
-        """The arms that will be asked of some model."""
+        """The arms (parts of the evaluation) that will be asked of at least one model."""
         return [arm for arm in self.arms if self.subjects_of(arm)]
 
     def unit_costs(self, arms: Sequence[Arm], limit: Budget) -> dict[str, float]:
-        """Return what one world per cell of each arm costs at its smallest size, in the unit of a limit.
+        """Forecast what one world per cell of each arm costs, from the arm's smallest size, in the unit of a limit.
 
-        Seconds are the expected ones. Tokens and USD are the upper ends of their ranges, because such a limit must not
-        be exceeded.
+        An arm is a part of the evaluation, a cell a combination of kind, size and density of its worlds. Seconds are
+        the expected ones. Tokens and USD are the upper ends of their ranges, because such a limit must not be exceeded.
+
+        Args:
+            arms: the arms.
+            limit: the limit.
+
+        Returns:
+            Name of the arm -> cost for all models together.
 
         Raises:
             ValueError: the limit is in USD, and a model has no prices.
@@ -325,8 +344,10 @@ class ArmRequest:
     def choose_sizes(
         self, limit: Budget, *, named: bool, smaller: Mapping[str, Sequence[Arm]] | None = None
     ) -> tuple[dict[str, int], tuple[str, ...]]:
-        """Choose for each arm how many worlds per cell the budget allows; the first arm always fits the default budget,
-        unless it takes longer than `LONGEST`.
+        """Choose for each arm (part of the evaluation) how many worlds per cell the budget allows.
+
+        A cell is a combination of kind, size and density. The default budget always admits the first arm, unless this
+        takes longer than `LONGEST`.
 
         Args:
             limit: the budget.
@@ -334,7 +355,8 @@ class ArmRequest:
             smaller: option text -> the arms that it leaves; suggested if the budget is too small.
 
         Returns:
-            Arm -> worlds per cell; and sentences on what larger budgets would ask, if the full plan exceeds the budget.
+            Name of the arm -> worlds per cell; and sentences on what larger budgets would ask, if the full plan exceeds
+            the budget.
 
         Raises:
             ValueError: the budget is too small for the first arm.
@@ -377,7 +399,11 @@ class ArmRequest:
         )
 
     def announced(self, sizes: Mapping[str, int]) -> Announcement:
-        """Return what is going to be asked and what it is expected to cost."""
+        """Return what is going to be asked with given sizes, and what it is expected to cost.
+
+        Args:
+            sizes: name of an arm (part of the evaluation) -> number of worlds per cell.
+        """
         lines, total, episodes, sentences = list[tuple[str, ...]](), nothing(), 0, set[str]()
         curves = 0.0
         for arm in self.arms:

@@ -58,7 +58,7 @@ _OF_GRIDS: Final = ("task", "prior_symbol", "encoding")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One agent under evaluation: a language model, a scripted agent, or the agent of recorded logs.
+    """One subject of an evaluation: a language model, a scripted agent, or the agent of recorded logs.
 
     Attributes:
         name: its name in tables.
@@ -81,7 +81,7 @@ class Subject:
     logs: Path | None = None
 
     def entry(self, **changes: Any) -> dict[str, Any]:
-        """Return its entry in the list ``agents`` of a study.
+        """Return the entry for this agent in a study's list ``agents``.
 
         Args:
             changes: keys of the entry. For a language model, its own parameters take precedence over them. Any other
@@ -95,8 +95,12 @@ class Subject:
         return {**changes, **parameters, "kind": kind, "name": name}
 
     def not_taken(self, kind: str) -> list[str]:
-        """Return the parameters that it loses in an arm that asks it as another kind of agent, which happens in task
-        worlds.
+        """Return which of the agent's parameters do not apply when it is asked as another kind of agent.
+
+        This happens in task worlds, whose prompts have fewer settings than those of grids.
+
+        Args:
+            kind: the kind of agent as which it is asked.
         """
         if kind != TASK_CHAT or self.kind == TASK_CHAT:
             return []
@@ -104,7 +108,8 @@ class Subject:
         return of_grids + (["template"] if self.parameters.get("template") == COMPLETION else [])
 
     def changed(self, settings: Sequence[str]) -> "Subject":
-        """Return a language model with changed parameters; unless the user named it, its name then lists them.
+        """Return the language model with some parameters changed; unless the user gave it a name, its name then lists
+        them.
 
         Args:
             settings: KEY=VALUE each, as a study writes them, e.g. ``server.timeout=60``.
@@ -120,7 +125,11 @@ class Subject:
 
 
 def subjects_of(text: str) -> list[Subject]:
-    """Return the subjects for a name on the command line: one, or all agents of recorded logs."""
+    """Return the agents that a name on the command line stands for: one, or all agents of recorded logs.
+
+    Args:
+        text: as for `subject_of`.
+    """
     subject = subject_of(text)
     if subject.logs is None:
         return [subject]
@@ -136,7 +145,7 @@ def subjects_of(text: str) -> list[Subject]:
 
 
 def subject_of(text: str) -> Subject:
-    """Return the subject (an agent to evaluate) for a name on the command line.
+    """Return the agent to be evaluated that a name on the command line stands for.
 
     Args:
         text: one of the following. A bundled model (theseus, ariadne). A folder or a name on the hub.
@@ -274,7 +283,9 @@ def _language_model(base: Subject, parameters: Mapping[str, Any], source: str) -
 
 
 def told_apart(subjects: Sequence[Subject]) -> list[Subject]:
-    """Return subjects with distinct names: to equal names, the parameters that differ are appended in brackets.
+    """Return the subjects of an evaluation with distinct names.
+
+    To equal names of language models, the parameters that differ are appended in brackets.
 
     Raises:
         ValueError: the user gave two subjects the same name, or two have the same parameters.
@@ -352,8 +363,9 @@ def _behind(name: str, server: Mapping[str, Any]) -> Subject:
 
 
 def planned_entry(subject: Subject) -> dict[str, Any]:
-    """Return a subject as a plan lists it: the entry of an agent in a study with its name; logs by their folder
-    name.
+    """Return how the plan of an evaluation lists a subject.
+
+    It is the entry of a study's list ``agents``, with the name; for recorded logs also the name of their folder.
     """
     parameters = {key: value for key, value in subject.parameters.items() if key != "name"}
     logs = {} if subject.logs is None else {"run": subject.logs.name, "agent": subject.name}
@@ -361,7 +373,14 @@ def planned_entry(subject: Subject) -> dict[str, Any]:
 
 
 def subject_of_entry(entry: Mapping[str, Any]) -> Subject:
-    """Return the subject for an entry of a plan; recorded logs, whose location a plan does not store, are refused."""
+    """Return the subject of an evaluation that a plan lists.
+
+    Args:
+        entry: the entry of the plan, as from `planned_entry`.
+
+    Raises:
+        ValueError: the entry stands for recorded logs, whose location a plan does not store, or has no name.
+    """
     name = str(entry.get("name", ""))
     if "run" in entry or not name:
         raise ValueError(f"a plan that is run must list agents with their names, got {shorten(dict(entry))}")
@@ -370,7 +389,7 @@ def subject_of_entry(entry: Mapping[str, Any]) -> Subject:
 
 
 def described(entry: Mapping[str, Any]) -> str:
-    """Write an entry of a plan as one line of YAML, without its name."""
+    """Write how a plan lists a subject (see `planned_entry`) as one line of YAML, without the name."""
     plain = {key: value for key, value in entry.items() if key != "name"}
     return write_yaml(plain, default_flow_style=True, width=10_000).strip()
 
@@ -384,12 +403,12 @@ SERVED_TOKENS: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDefaults:
-    """Default parameters of a chat agent for a model.
+    """The parameters with which a language model is asked unless the user sets them.
 
     Attributes:
-        name: short name.
+        name: short name of the model.
         style: style that separates reasoning from the answer; None if unknown here.
-        parameters: parameters of a chat agent.
+        parameters: parameters of a chat agent, such as the maximum number of output tokens.
         line: description for the screen.
     """
 
@@ -400,7 +419,7 @@ class ModelDefaults:
 
 
 def find_out(model: str, *, network: bool, chat_template: str | None = None) -> ModelDefaults:
-    """Return the default parameters of a model from its name or its tokenizer; its weights are not read.
+    """Find the default parameters of a model from its name or its tokenizer; its weights are not read.
 
     Args:
         model: the name of a model that comes with settings (see `ready_models`), of a bundled one or of one on the hub;
@@ -454,8 +473,9 @@ def find_out(model: str, *, network: bool, chat_template: str | None = None) -> 
 
 @cache
 def ready_models() -> Mapping[str, Mapping[str, Any]]:
-    """Return the parameters of chat agents for the models that goalscope knows, by name, without those of the
-    prompt.
+    """Return the models for which goalscope has settings: name -> parameters of a chat agent, such as its server.
+
+    Parameters of the prompt are not among them.
     """
     content = read_yaml_text(package_text("goalscope.verdict", "ready_models.yaml"), "ready models")
     servers = content["servers"]
@@ -463,7 +483,11 @@ def ready_models() -> Mapping[str, Mapping[str, Any]]:
 
 
 def ready_name(model: str) -> str | None:
-    """Return the name of a model that goalscope knows, given this name or that of its API; None for other models."""
+    """Return the name under which goalscope has settings for a model; None if it has none.
+
+    Args:
+        model: this name, or the name of the model at its provider.
+    """
     key = model.rpartition("/")[2].casefold().replace("_", "-")
     for name, parameters in ready_models().items():
         if key in (name.casefold(), name.casefold().replace(" ", "-"), parameters["model"].rpartition("/")[2]):

@@ -15,13 +15,13 @@ def claim_texts(name: str, threshold: float, **fields: str | int) -> dict[str, s
     """Return the texts of a claim that comes with goalscope: its question, answers, quantity and comparison.
 
     Args:
-        name: the claim.
+        name: name of the claim.
         threshold: the applied threshold, which the sentences state.
-        fields: further fields of the sentences.
+        fields: values for further placeholders of the sentences.
 
     Returns:
-        Field of `goalscope.verdict.rules.Rule` -> text. The fields {names} and {goal} remain, since each answer fills
-        them in.
+        Field of `goalscope.verdict.rules.Rule` -> text. The placeholders {names} and {goal} remain, since each answer
+        fills them in.
     """
     later = {"names": "{names}", "goal": "{goal}"}
     values = {**fields, **later, "threshold": f"{threshold:g}", "percent": percent(threshold)}
@@ -29,9 +29,13 @@ def claim_texts(name: str, threshold: float, **fields: str | int) -> dict[str, s
 
 
 def filled(key: str, **fields: str | int) -> str:
-    """Return a sentence of the catalogue with its fields filled in.
+    """Return a sentence of the catalogue ``texts.yaml`` with its placeholders replaced.
 
-    Fields that the sentence does not have are ignored. An entry of `shared` can be used as a field.
+    An entry of ``shared`` in the catalogue can be used as a placeholder.
+
+    Args:
+        key: key of the sentence in the catalogue.
+        fields: placeholder -> value; values for placeholders that the sentence lacks are ignored.
     """
     needed = TEXTS.fields(key)
     shared = {name: filled(f"shared/{name}", **fields) for name in needed if TEXTS.has(f"shared/{name}")}
@@ -39,5 +43,5 @@ def filled(key: str, **fields: str | int) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share as a percentage, for example "90 %"."""
+    """Write a share as a percentage, as "90 %" for 0.9."""
     return f"{100 * share:.3g} %"

@@ -53,7 +53,15 @@ _CONVERSATIONS: tuple[History, ...] = ("conversation", "reasoning")
 
 
 def counter(agent: ChatAgent, parameters: Mapping[str, Any]) -> tuple[Counter, str]:
-    """Return a function that counts the tokens of a chat, and a description of its method."""
+    """Return a function that counts the tokens of an agent's prompts, and a description of how it counts.
+
+    It uses the model's own tokenizer and chat template if they are available here, and otherwise an estimate from the
+    text (`count_pieces`).
+
+    Args:
+        agent: the agent.
+        parameters: its parameters as the study gives them.
+    """
 
     def pieces(messages: tuple[Message, ...]) -> int:
         return sum(count_pieces(message.content) for message in messages)
@@ -69,7 +77,7 @@ def counter(agent: ChatAgent, parameters: Mapping[str, Any]) -> tuple[Counter, s
 
 
 def count_pieces(text: str) -> int:
-    """Estimate the tokens of a text without a tokenizer.
+    """Estimate from words, numbers and symbols how many tokens a text has, if no tokenizer is available.
 
     On the prompts of grids of 7x7 to 15x15, it is 2 to 3 % below the count of the vocabulary o200k.
     """
@@ -81,7 +89,15 @@ def count_pieces(text: str) -> int:
 
 
 def dialect_of(agent: ChatAgent, parameters: Mapping[str, Any]) -> tuple[Dialect | None, str]:
-    """Return the dialect (how messages become text) of an agent's model, or None and why it is unknown here."""
+    """Return the chat dialect of an agent's model: how messages become the text that the model reads.
+
+    Args:
+        agent: the agent.
+        parameters: its parameters as the study gives them.
+
+    Returns:
+        The dialect and ""; or None and why it is unknown on this machine.
+    """
     dialect = agent.model.dialect if isinstance(agent.model, HttpModel) else _local_dialect(parameters)
     if dialect is None:
         return None, "the tokenizer is not known"
@@ -114,10 +130,11 @@ def _read_dialect(source: str, options: str) -> Dialect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompts:
-    """Tokens of all prompts of an episode that lasts to its horizon, and of the first and last prompt.
+    """Estimated numbers of tokens in the prompts of one episode that lasts to its horizon.
 
-    Earlier answers are assumed to be as long as the requested one, without reasoning. ``reasoned`` counts the earlier
-    answers with reasoning in all prompts; each answer is counted once per prompt that contains it.
+    ``total`` is over all prompts, ``first`` and ``last`` are those of the first and last prompt. Earlier answers in the
+    prompts are assumed to be as long as the requested one, without reasoning. ``reasoned`` counts the earlier answers
+    with reasoning in all prompts; each answer is counted once per prompt that contains it.
     """
 
     total: float
@@ -127,10 +144,17 @@ class Prompts:
 
 
 def prompts_of(study: Study, agent: ChatAgent, world: World, horizon: int, count: Counter) -> Prompts:
-    """Estimate the tokens that an agent reads in an episode that lasts to its horizon.
+    """Estimate the tokens that an agent reads in one episode that lasts to its horizon.
 
     Some prompts are counted and the others interpolated. With a list of steps, prompts grow linearly; in a conversation
     whose prompts all contain such a list, they grow quadratically.
+
+    Args:
+        study: the study.
+        agent: the agent.
+        world: the world of the episode.
+        horizon: number of steps of the episode.
+        count: function that counts tokens, from `counter`.
     """
     history = study.history_of(agent)
     observations = _SAMPLERS.get(study.view, _uniform_observations)(study, history, world, horizon)
@@ -186,7 +210,7 @@ def _walk(task_map: TaskMap, spec: EpisodeSpec) -> tuple[tuple[Action | None, Re
 
 
 def planned(study: Study, world: World, horizon: int) -> EpisodeSpec:
-    """Return a specification of one episode, which stands for all episodes of a study in a world."""
+    """Return the specification of a made-up episode in a world, from which the prompts of a study are estimated."""
     return EpisodeSpec(world_id=world.id, agent_id="plan", trajectory=0, seed=study.seed, horizon=horizon)
 
 
@@ -202,10 +226,10 @@ _LARGEST = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Cost of one agent if every episode lasts to its horizon.
+    """What the episodes of one agent of a study cost if every episode lasts to its horizon.
 
     Attributes:
-        name: the agent.
+        name: name of the agent.
         episodes: number of episodes.
         calls: maximum number of calls: every step, every retry after an answer without an action, and the trials of a
             server before the first call.
@@ -221,7 +245,7 @@ class Cost:
             charges for failed requests is not known.
         usd: USD for these tokens, None without prices.
         expected_usd: USD for estimated prompts and outputs of an expected length; None if no length is given.
-        prices: the prices.
+        prices: USD per token of the model, None if they are unknown.
     """
 
     name: str
@@ -254,7 +278,7 @@ class Cost:
 def costs(
     study: Study, output_tokens: int | None = None, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> list[Cost]:
-    """Return the cost of each agent of a study.
+    """Estimate what each agent of a study costs, without running anything.
 
     Args:
         study: the study.
@@ -374,10 +398,10 @@ def _trials(study: Study, agent: ChatAgent, world: World, horizon: int) -> tuple
 
 
 def beyond_reach(study: Study) -> list[str]:
-    """Return one line for each limit of an agent's model that the largest world of a study exceeds.
+    """Return warnings about a study whose largest world exceeds what an agent's model can handle, one line per limit.
 
-    The limits are the number of positions and, for models trained by this package, the sizes of the grids in training.
-    Models without a configuration on this machine are skipped.
+    The limits are the number of positions (the context) and, for models trained by this package, the sizes of the grids
+    in training. Models without a configuration on this machine are skipped.
     """
     lines = []
     for agent, entry in zip(study.agents(), study.agents_, strict=True):
@@ -387,10 +411,16 @@ def beyond_reach(study: Study) -> list[str]:
 
 
 def longest_prompt(study: Study, agent: ChatAgent, parameters: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the tokens of the longest prompt that an agent can meet in a study, and the positions of its model.
+    """Return the tokens of the longest prompt that an agent can meet in a study, and the context of its model in
+    tokens.
 
     The last prompts of episodes that last to their horizon are counted, in the largest worlds. None if either number is
     unknown on this machine.
+
+    Args:
+        study: the study.
+        agent: one of its agents.
+        parameters: the agent's parameters as the study gives them.
     """
     configuration = _configuration(parameters) or {}
     text_configuration = configuration.get("text_config")
@@ -461,15 +491,17 @@ _PARTS: Final = 8  # tokens of an answer whose likelihood is read
 
 
 def more_memory(agent: Agent, prompt_tokens: float) -> float:
-    """Return the maximum memory in bytes that a local model takes in addition to its weights: for the keys and values
-    of all prompts and answers that it decodes at the same time (the rows of a batch), and for the scores of tokens.
+    """Return the maximum memory, in bytes, that a local model takes in addition to its weights when it answers.
+
+    It holds keys and values of all prompts and answers that are decoded at the same time (the rows of a batch), and the
+    scores of tokens.
 
     Args:
         agent: the agent. If it has a local model, its weights are read into memory, unless they are there already.
         prompt_tokens: number of tokens of the longest prompt.
 
     Returns:
-        0 for agents without a local model, and if the configuration does not tell.
+        The number of bytes; 0 for agents without a local model, and if the configuration does not tell.
     """
     if not isinstance(agent, ChatAgent) or not isinstance(agent.model, LocalModel):
         return 0.0
@@ -485,9 +517,12 @@ def more_memory(agent: Agent, prompt_tokens: float) -> float:
 
 
 def inside_memory(agent: Agent, prompt_tokens: float) -> float:
-    """Estimate the memory that capturing the longest turn of a local model takes, in bytes; 0 for other agents.
+    """Estimate the memory, in bytes, that capturing the activations of a local model's longest turn takes; 0 for other
+    agents.
 
-    The arguments are those of `capture_memory`.
+    Args:
+        agent: the agent. If it has a local model, its weights are read into memory, unless they are there already.
+        prompt_tokens: number of tokens of the longest prompt.
     """
     if not isinstance(agent, ChatAgent) or not isinstance(agent.model, LocalModel):
         return 0.0
@@ -497,7 +532,7 @@ def inside_memory(agent: Agent, prompt_tokens: float) -> float:
 
 
 def capture_memory(network: Any, sequence_tokens: float, layers: int = 3) -> float:
-    """Return the maximum memory in bytes that a capture takes in addition to the weights.
+    """Return the maximum memory, in bytes, that capturing a network's activations takes in addition to the weights.
 
     For each of its N tokens, in sequences of T, a pass stores hidden states and their norms, queries, keys, values,
     their mixture, and the activations of the feed-forward part. With eager attention it also stores one block of scores
@@ -534,7 +569,9 @@ def capture_memory(network: Any, sequence_tokens: float, layers: int = 3) -> flo
 
 
 def taken(agent: Agent) -> int:
-    """Return the most memory, in bytes, that this process or, on a GPU, its model has used so far; 0 if unknown."""
+    """Return the peak memory so far, in bytes: of this process or, if the agent's model is on a GPU, there; 0 if
+    unknown.
+    """
     model = getattr(agent, "model", None)
     if isinstance(model, LocalModel) and (torch := sys.modules.get("torch")) is not None:
         device = next(model.model.parameters()).device

@@ -68,13 +68,13 @@ UNUSABLE_SECONDS: Final = 100.0
 
 
 class Portion(BaseModel):
-    """Turns of a measured batch that were asked at the same time.
+    """Several first turns of an agent that were asked at the same time, with the time that they took.
 
     Attributes:
         turns: number of turns.
         tokens: total number of prompt tokens, 0 if unknown.
         longest: number of output tokens of the longest answer, 0 if unknown or if none is written.
-        seconds: time until the last answer was committed.
+        seconds: time until the last answer was stored.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -85,7 +85,7 @@ class Portion(BaseModel):
 
 
 class FirstTurns(BaseModel):
-    """Results of the measured batch of one agent: first turns, asked before all others, timed and kept.
+    """What was learned from the first turns of an agent, which are asked before all others, timed and kept (a batch).
 
     Attributes:
         asked: number of turns.
@@ -99,8 +99,8 @@ class FirstTurns(BaseModel):
         shared: share of a prompt, by bytes, that is the common beginning of all prompts; 0 for agents without a prompt.
         counted: mean number of prompt tokens in these turns by `verdict.preflight.cost.counter`; 0 for agents
             without a prompt.
-        usage: total usage of all turns, by name.
-        portions: the portions, in order.
+        usage: total usage of all turns, by name, such as "output_tokens".
+        portions: the turns in the groups that were asked at the same time, in order.
         memory: maximum memory of this process so far, in bytes; 0 if unknown.
         mass: mean total probability of all actions in the turns that failed because it was too small; None without such
             turns.
@@ -145,12 +145,13 @@ class FirstTurns(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of a batch; one turn is always asked.
+    """Limits of time and cost for asking an agent's first turns; one turn is always asked.
 
     Attributes:
         seconds: maximum time after the first answer.
-        unusable: maximum time as long as no answer contains an action and there are fewer than `FEWEST` answers.
-        usage: "tokens" or "usd" -> maximum.
+        unusable: maximum time, in seconds, as long as no answer contains an action and there are fewer than `FEWEST`
+            answers.
+        usage: "tokens" or "usd" -> maximum; None for no such limit.
     """
 
     seconds: float = SECONDS
@@ -159,7 +160,10 @@ class Limits:
 
 
 def without_action(first: FirstTurns) -> str:
-    """Say how many first turns have a valid move, what the other answers contain and what helps; "" if all have one."""
+    """Say how many of a model's first turns have a valid move, what the other answers contain, and what helps.
+
+    The text is "" if all turns have a valid move.
+    """
     if not first.failures:
         return ""
     kinds = _kinds(first)
@@ -192,15 +196,20 @@ def _kinds(first: FirstTurns) -> Counter[str]:
 
 
 def why_unusable(first: FirstTurns) -> str:
-    """Say why a model is asked nothing after its batch; "" if its answers are usable."""
+    """Say why a model is asked nothing after its first turns; "" if its answers are usable."""
     if first.silent:
         return first.silent
     return without_action(first) if first.unusable else ""
 
 
 def announced(name: str, most: int, limits: Limits, patient: bool = False) -> str:
-    """Say that a batch of first turns is going to be measured; ``patient`` means to wait for a server as long as its
-    settings allow.
+    """Return the line that says that the first turns of a model are going to be asked and timed.
+
+    Args:
+        name: name of the model.
+        most: maximum number of turns.
+        limits: limits of time and cost.
+        patient: whether to wait for a server as long as its settings allow.
     """
     fields = {"seconds": f"{limits.seconds:.0f}", "patience": f"{limits.unusable:.0f}"}
     if patient:
@@ -209,7 +218,13 @@ def announced(name: str, most: int, limits: Limits, patient: bool = False) -> st
 
 
 def found(name: str, first: FirstTurns, limits: Limits) -> list[str]:
-    """Return the lines that report the measured first turns of a model."""
+    """Return the lines that report what the first turns of a model showed; empty if a server gave no answer.
+
+    Args:
+        name: name of the model.
+        first: its first turns.
+        limits: the limits of time and cost that applied.
+    """
     if first.silent:
         return []
     valid = round(first.asked * (1 - first.invalid))
@@ -222,7 +237,9 @@ def found(name: str, first: FirstTurns, limits: Limits) -> list[str]:
 
 
 def stored_first_turns(run: Path | Store, agent: Agent) -> FirstTurns | None:
-    """Return the stored measured batch of an agent, or None."""
+    """Return what a run stores about the first turns of an agent; None if it stores nothing, or in an unreadable
+    form.
+    """
     if not isinstance(run, Store) and unmade(run / DATABASE):
         return None
     with nullcontext(run) if isinstance(run, Store) else Store(run) as store:
@@ -252,7 +269,8 @@ def ask_first_turns(
     arguments: Mapping[str, Any] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> FirstTurns:
-    """Ask an agent for the first turns of some episodes of a study, or return the stored batch.
+    """Ask an agent for the first turns of some episodes of a study, and time them; return stored results if there are
+    any.
 
     Args:
         study: the study.
@@ -463,7 +481,11 @@ def _optimal(world: World, state: Sequence[int]) -> Any:
 
 
 def tokens_of(usage: Mapping[str, float]) -> float:
-    """Return the total number of tokens of a usage. For a server that reports none, their maximum counts."""
+    """Return the total number of tokens of some calls; if the server reported none, the most that they can have had.
+
+    Args:
+        usage: name of a quantity, such as "output_tokens" -> its total.
+    """
     return sum(usage.get(name, 0.0) for name in ("prompt_tokens", "output_tokens", "tokens_at_most"))
 
 

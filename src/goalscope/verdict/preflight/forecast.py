@@ -44,7 +44,7 @@ _WAIT: Final = 600.0  # seconds that a call may wait for its turn and for the ne
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPace:
-    """Costs per episode of an agent in a stored run.
+    """What an episode of an agent cost in a stored run, which shows what it will cost in a planned study.
 
     Attributes:
         agent: name of the agent in the planned study.
@@ -60,11 +60,14 @@ class StoredPace:
 
 
 def stored_pace(run: str | Path, study: Study) -> list[StoredPace]:
-    """Return the costs of each agent of a study, from a stored run with this agent or one of the same name.
+    """Measure from a stored run what an episode of each agent of a planned study costs.
 
     Args:
         run: the run directory.
         study: the planned study.
+
+    Returns:
+        One entry for each agent of which the run has episodes, of the same agent or of one with the same name.
 
     Raises:
         FileNotFoundError: there is no run in this directory.
@@ -153,12 +156,14 @@ _STEPS: Final = 3  # turns of an episode whose prompts are compared
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Expected cost of some episodes of an agent.
+    """What some episodes of an agent are expected to cost.
+
+    A range is an array of the minimum, the expected value and the maximum.
 
     Attributes:
         turns, seconds, prompt_tokens, output_tokens, usd: ranges; USD are 0 without prices.
         priced: whether prices are known.
-        memory: bytes in use when the batch was asked, and the expected maximum; 0 if unknown.
+        memory: bytes in use when the first turns were asked, and the expected maximum; 0 if unknown.
     """
 
     turns: Range
@@ -171,7 +176,7 @@ class Forecast:
 
     @property
     def tokens(self) -> Range:
-        """Prompt and output tokens together."""
+        """Prompt and output tokens together, as an array of minimum, expected value and maximum."""
         return self.prompt_tokens + self.output_tokens
 
     def __add__(self, other: "Forecast") -> "Forecast":
@@ -202,18 +207,18 @@ def forecast(
     times: float = 1.0,
     workers: int = 1,
 ) -> Forecast:
-    """Forecast what the episodes of an agent take.
+    """Forecast time, tokens and money that the episodes of an agent take, from its first turns.
 
     Args:
         study: the study.
         agent: one of its agents.
         parameters: its parameters as the study gives them.
-        first: its measured batch, in this study or another one.
+        first: its timed first turns, in this study or another one.
         times: factor by which the number of episodes is multiplied.
         workers: maximum number of simultaneous calls.
 
     Raises:
-        ValueError: the batch contains no turn.
+        ValueError: no first turn was asked.
     """
     if not first.portions:
         raise ValueError("a forecast needs a measured batch with at least one turn, got none")
@@ -388,18 +393,23 @@ def _rates(first: FirstTurns, reads_only: bool) -> tuple[Range, Range]:
 
 
 def span(amount: Range, form: Callable[[float], str]) -> str:
-    """Write the expected value of a range and its ends: ``about 12 min (8 min to 19 min)``."""
+    """Write an expected value with its minimum and maximum, as in ``about 12 min (8 min to 19 min)``.
+
+    Args:
+        amount: ``[3]`` minimum, expected value and maximum. If they are equal, only one is written.
+        form: writes one value.
+    """
     low, middle, high = (form(float(value)) for value in amount)
     return f"about {middle}" if low == middle == high else f"about {middle} ({low} to {high})"
 
 
 def whole(value: float) -> str:
-    """Write a number of tokens, rounded to three significant figures."""
+    """Write a number of tokens, rounded to three significant figures, as in "12,300"."""
     return f"{float(f'{value:.3g}'):,.0f}"
 
 
 def amounts(total: Forecast) -> list[str]:
-    """Describe the expected tokens, USD and memory; a quantity that is not needed is left out."""
+    """Describe the expected tokens, USD and memory of a forecast, one phrase each; what is 0 or unknown is left out."""
     parts = []
     if total.tokens[2]:
         prompt = f"{100 * total.prompt_tokens[1] / total.tokens[1]:.0f} %"

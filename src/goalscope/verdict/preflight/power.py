@@ -47,11 +47,14 @@ _Designs = list[tuple[str, str, str, Paired]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumptions:
-    """Assumptions on the values if there is no pilot run.
+    """What is assumed about the values of measures, to compute the power of a study without a pilot run.
 
     Attributes:
         mean: mean of each measure over grids, in (0, 1).
         between: standard deviation over grids of the true difference of two conditions.
+
+    Raises:
+        ValueError: a value is out of range.
     """
 
     mean: float = 0.8
@@ -67,8 +70,14 @@ class Assumptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLine:
-    """Power for one measure, and for one agent of the pilot ("" without a pilot); the margin is NaN if none is
-    declared.
+    """Power of the comparisons in one measure.
+
+    Attributes:
+        agent: the agent of the pilot run that provides the variances; "" without a pilot.
+        measure, unit: name and unit of the measure.
+        design: number of grids and episodes, and the variances.
+        margin: equivalence margin that the study declares; NaN if none is declared.
+        found: the simulated power.
     """
 
     agent: str
@@ -81,14 +90,14 @@ class PowerLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerPlan:
-    """The paired comparisons of a study, and their power.
+    """The paired comparisons of a study, and which differences they can show (their power).
 
     Attributes:
         conditions: the compared conditions.
         grids, trajectories: number of grids, and of episodes per grid.
         family: number of tests in the family of one agent.
         level: family-wise level.
-        margins: declared margins by measure.
+        margins: declared equivalence margins by measure.
         measures: the measures of the family.
         lines: one for each measure and each agent of a pilot.
         left_out: agents and measures of a pilot with too few values.
@@ -106,13 +115,17 @@ class PowerPlan:
 
     @property
     def hardest(self) -> float:
-        """Error level of the hardest test: Holm's correction tests the smallest p value of a family at level / size."""
+        """Error level of the strictest test: Holm's correction tests the smallest of n p values at the level ``level /
+        n``.
+        """
         return self.level / self.family
 
 
 def layout(study: Study) -> PowerPlan:
-    """Return the paired comparisons of a study, still without lines: transforms if its worlds have them, otherwise
-    agents.
+    """Determine which paired comparisons a study makes; the power of each is not computed yet.
+
+    If its worlds are transformed (mirrored, for example), each transform is compared with the original; otherwise the
+    agents are compared pair by pair.
 
     Raises:
         ValueError: there is nothing to compare, or there are fewer than two grids.
@@ -155,7 +168,7 @@ def layout(study: Study) -> PowerPlan:
 
 
 def study_power(study: Study, pilot: Rows | None = None, assumed: Assumptions | None = None) -> PowerPlan:
-    """Return the effects and the equivalence margins that a study can show.
+    """Compute which effects the comparisons of a study can detect, and which equivalence margins they can confirm.
 
     Args:
         study: the study.
@@ -318,14 +331,16 @@ _MOST_SENTENCES = 5
 
 
 def told_beforehand(study: Study, *, level: float) -> list[str]:
-    """For each phase, say which hypotheses the study has enough worlds to name. Assumes two answers per step.
+    """Say which hypotheses a study has enough worlds to name, before it is run; sentences for each phase (group of
+    worlds).
 
     There is a sentence for each hypothesis for which the worlds are too few, with the condition or the rival that
     requires most worlds, and one sentence for all hypotheses for which they are enough at each of `LAPSES`. The numbers
-    follow from the distribution of the score (`goalscope.goals.hypotheses.design`).
+    follow from the distribution of the consistency score (`goalscope.goals.hypotheses.design`), with two answers per
+    step.
 
     Args:
-        study: the study of an arm, with the planned number of worlds.
+        study: the study, with the planned number of worlds.
         level: error rate of each one-sided end of the score.
     """
     worlds_of_study, sentences = study.worlds(), list[str]()
@@ -374,13 +389,13 @@ def _steps_among(bank: Mapping[str, Hypothesis], finites: Sequence[FiniteWorld])
 def needs_in_words(
     prefix: str, needs_of_all: Sequence[Need], count: int, lapse: float, noun: Callable[[str], str]
 ) -> Iterator[str]:
-    """Yield the sentences on the worlds that hypotheses need.
+    """Yield sentences that compare the number of planned worlds with what is needed to name each hypothesis.
 
     Args:
-        prefix: beginning of each sentence.
-        needs_of_all: the needs of all hypotheses.
+        prefix: beginning of each sentence, such as "phase trained: ".
+        needs_of_all: the needed numbers of worlds, from `goalscope.goals.hypotheses.design.needed`.
         count: number of the planned worlds.
-        lapse: the highest lapse rate among the needs.
+        lapse: the highest lapse rate (probability of a random move) among the needs.
         noun: function from the name of a hypothesis to its noun phrase.
     """
     names, worlds = list(dict.fromkeys(need.name for need in needs_of_all)), counted(count, "world")

@@ -33,12 +33,12 @@ def register_studies(package: str) -> None:
 
 
 def names() -> list[str]:
-    """Return the names of the registered studies, sorted."""
+    """Return the names of all studies that goalscope and other packages provide, sorted."""
     return sorted(registry.names("study"))
 
 
 def text(name: str) -> str:
-    """Return the YAML text of a registered study.
+    """Return the YAML text of a study that goalscope or another package provides, by its name.
 
     Raises:
         ValueError: there is no study of this name.
@@ -48,7 +48,7 @@ def text(name: str) -> str:
 
 
 def load(name: str | Path, change: Callable[[Study], Study] | None = None) -> Study:
-    """Load a study from a file, or a registered study by its name.
+    """Load and check a study, from a YAML file or by the name of a study that goalscope or another package provides.
 
     Args:
         name: a path, or one of `names`.

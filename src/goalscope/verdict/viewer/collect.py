@@ -66,7 +66,7 @@ class _Numbers(dict[str, int]):
 
 @dataclass(slots=True)
 class EpisodeList:
-    """The table of all episodes, which a page always contains completely.
+    """The table of all episodes of a viewer page. The page always contains it completely, and steps in separate shards.
 
     Attributes:
         columns: one list per column, with one value per episode.
@@ -93,12 +93,14 @@ class EpisodeList:
     repeats: dict[str, int] = field(default_factory=dict)
 
     def distinct(self, identity: str) -> str:
-        """Return the id of an episode on the page: where several runs have the same id, later ones are numbered."""
+        """Return the id of the next episode on the page; if an earlier run has an episode with this id, a number is
+        inserted.
+        """
         number = self.repeats[identity] = self.repeats.get(identity, 0) + 1
         return identity if number == 1 else identity.replace("-", f"-{number}-", 1)
 
     def plain(self) -> Record:
-        """Return the table as plain values, without the tags that are not filters."""
+        """Return the table as a dictionary of JSON values, without the tags by which nobody would filter."""
         useful = {name: tag for name, tag in self.tags.items() if 2 <= len(tag) <= _MOST_VALUES and name not in _ORIGIN}
         tags = {name: [row.get(name, -1) for row in self.columns["tags"]] for name in useful}
         return {
@@ -155,7 +157,15 @@ class _Shard:
 
 
 def collect(sources: Sequence[ViewedRun], table: EpisodeList) -> Iterator[Record]:
-    """Yield the shards (records of the steps) of some runs, and fill the table of their episodes."""
+    """Yield the steps of all episodes of some runs for a viewer page, and fill the table of these episodes.
+
+    Args:
+        sources: name and run for each run.
+        table: the table to fill, empty at first.
+
+    Yields:
+        Shards: dictionaries of JSON values, each with the steps of some episodes.
+    """
     shard, number = _Shard(), 0
     for place, (name, run) in enumerate(sources):
         table.runs.append(name)
@@ -369,10 +379,16 @@ def _values(rows: Rows, table: EpisodeList) -> dict[str, dict[int, dict[int, flo
 
 
 def patched(rows: Rows) -> dict[str, list[list[Any]]]:
-    """Return the results of patching: cluster of a grid -> one list per place in the network, [thing moved, site,
-    layers, {kind of patch: [share of patched runs whose move follows the source, number of patched runs]}].
+    """Return what patching activations changed in each grid, as JSON values for the viewer.
 
     Pairs with the same optimal actions in both grids are left out, as in the report.
+
+    Args:
+        rows: results of the interventions of a run.
+
+    Returns:
+        Cluster of a grid -> one list per place in the network: [thing moved, site, layers, {kind of patch: [share of
+        patched runs whose move follows the source, number of patched runs]}]. A site is a position in the prompt.
     """
     tags = rows.tags
     if not {*_CHOSEN, *_LINE, _PATCH} <= set(tags):
@@ -400,11 +416,10 @@ def patched(rows: Rows) -> dict[str, list[list[Any]]]:
 
 
 def claims_of(evaluation: Evaluation, places: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return the claims as plain values, each with the run of its arm and the episodes that influence the estimate
-    most.
+    """Return the claims of an evaluation as JSON values for the viewer, with links to the episodes behind them.
 
-    If a rule names a measure, the ids of the episodes with its highest and lowest values are given, otherwise only the
-    run.
+    If the rule of a claim names a measure, the ids of the episodes with its highest and lowest values are given,
+    otherwise only the run.
 
     Args:
         evaluation: a judged evaluation.

@@ -38,10 +38,11 @@ StepKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeliefMap:
-    """Map of the grid that a probe decoded from a model's activations at a step.
+    """Map of the grid that a probe decoded from a model's activations at one step.
 
     Attributes:
-        own, control: rows of symbols as in `DecodedMaps.text`, from the model and from a random network.
+        own, control: one string of cell symbols per row of the grid, as in `DecodedMaps.text`, decoded from the model
+            and from a random network.
         wrong: share of the grid's cells whose class is decoded wrongly, for both.
         fits: optimal actions on the map decoded from the model; empty if this map allows no plan.
     """
@@ -54,7 +55,7 @@ class BeliefMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
-    """What probes decoded inside a run.
+    """What probes decoded from the activations of a run's model.
 
     Attributes:
         maps: (episode, step) -> decoded maps, only for grids on which the probe was not fitted.
@@ -72,7 +73,10 @@ class Readings:
 
 
 def inside_of(run: Run) -> tuple[Readings, str]:
-    """Return what probes decoded inside a run, and a sentence that explains it or says why nothing can be shown."""
+    """Return what probes decoded from the activations of a run's model, with a sentence about it for the viewer.
+
+    The sentence explains the decoded maps and plans, or says why nothing can be shown; "" if the run has no probes.
+    """
     with Store(run.path) as store:
         if INFO not in store.info():
             return Readings(), ""
@@ -100,7 +104,7 @@ def _tokenizer(store: Store, capture: Capture) -> Any:
 
 
 def read_inside(store: Store) -> Readings:
-    """Apply the stored probes of a run to its stored activations; empty if it has none.
+    """Apply the stored probes of a run to its stored activations; the result is empty if the run has none.
 
     Raises:
         ImportError: torch is not installed.

@@ -59,7 +59,7 @@ export default { render };
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """Description of a written page.
+    """Where a viewer page was written, and how large it is.
 
     Attributes:
         page: path of the page.
@@ -75,7 +75,7 @@ class Written:
 
 
 def write_view(paths: Sequence[str | Path], out: str | Path, *, most: int = MOST_OF_FILE) -> Written:
-    """Write the viewer's page for runs and evaluations.
+    """Write an HTML page that shows the episodes of runs and evaluations step by step (the viewer).
 
     Args:
         paths: directories of runs and evaluations. One page shows the episodes of all of them.
@@ -100,7 +100,14 @@ def write_view(paths: Sequence[str | Path], out: str | Path, *, most: int = MOST
 
 
 def write_packed(page: Path, index: dict[str, Any], shards: Sequence[str], most: int = MOST_OF_FILE) -> Written:
-    """Write a page from its table and its packed shards."""
+    """Write a viewer page from data that are ready; data that do not fit go into files in a folder beside it.
+
+    Args:
+        page: path of the page.
+        index: the table of episodes, with the title and further data that the page always contains.
+        shards: the steps of the episodes, packed by `pack`.
+        most: maximum bytes of shards inside the page.
+    """
     asset = package_text("goalscope.verdict.viewer", "viewer.html")
     whole = sum(map(len, shards)) <= most
     folder = f"{page.stem}.data"
@@ -140,7 +147,9 @@ def _sources(paths: Sequence[str | Path]) -> tuple[list[ViewedRun], list[Evaluat
 
 
 def pack(value: Any) -> str:
-    """Return plain values as compressed JSON in letters and digits, which an HTML parser cannot mistake for markup."""
+    """Compress JSON values into a string that an HTML page can contain (gzip, base64), which no parser takes for
+    markup.
+    """
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
@@ -151,7 +160,9 @@ def _block(name: str, packed: str) -> str:
 
 @contextmanager
 def serving(page: Path, port: int = 0) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Serve a page and its shards and nothing else; yield its address, and a function that serves requests.
+    """Context manager that serves a viewer page and its shards over HTTP to this machine, and no other file.
+
+    It yields the address, and a function that handles requests until it is interrupted.
 
     Args:
         page: the page, as `write_view` returns it.
