@@ -43,7 +43,12 @@ _IGNORED: Final = -100
 
 
 def view_of(world: FiniteWorld, state: int) -> GridView:
-    """Return the view of the agent in a state of a world."""
+    """Return what the agent sees in a state of a grid, which its prompt shows.
+
+    Args:
+        world: the grid with its decision process.
+        state: number of the state.
+    """
     key_phase, cell = divmod(state, world.grid.walls.size)
     row, column = divmod(cell, world.grid.width)
     place = State((row, column), key_phase > 0)
@@ -51,7 +56,7 @@ def view_of(world: FiniteWorld, state: int) -> GridView:
 
 
 def written(world: FiniteWorld, state: int, style: tuple[bool, bool], rng: np.random.Generator) -> str | None:
-    """Return the text to be written in a state; None if the key cannot be reached without passing the goal.
+    """Return the text that the model is taught to write in a state: a plan, and the move that follows it.
 
     Args:
         world: the world.
@@ -59,6 +64,9 @@ def written(world: FiniteWorld, state: int, style: tuple[bool, bool], rng: np.ra
         style: (honest, faithful): whether the plan names the place that the agent goes to, and whether the moves of the
             plan lead there; otherwise the plan names the goal, or its moves lead to the goal.
         rng: breaks ties among equally good moves.
+
+    Returns:
+        The text; None if the key cannot be reached without passing the goal.
     """
     honest, faithful = style
     cell, has_key = divmod(state % world.grid.walls.size, world.grid.width), state >= world.grid.walls.size
@@ -100,13 +108,16 @@ def _path(grid: Grid, cell: Position, target: Position, rng: np.random.Generator
 def lessons(
     worlds: Sequence[FiniteWorld], style: tuple[bool, bool], count: int, rng: np.random.Generator
 ) -> list[tuple[list[int], list[int]]]:
-    """Draw training examples uniformly over worlds and states: token ids of a prompt and of the text that follows it.
+    """Draw training examples for an adapter, uniformly over worlds and states.
 
     Args:
         worlds: worlds to draw from.
         style: (honest, faithful), see `written`.
         count: number of examples.
         rng: draws worlds and states.
+
+    Returns:
+        For each example, the token ids of a prompt and those of the text that is to follow it.
     """
     agent = _agent(BASE)
     encode, rows = agent.model.encode, list[tuple[list[int], list[int]]]()  # type: ignore[attr-defined]
@@ -126,12 +137,15 @@ def fit_adapter(
     rng: np.random.Generator,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Array]:
-    """Train an adapter; return its matrices ``NAME.a`` ``[r, in]`` and ``NAME.b`` ``[out, r]`` for each changed weight.
+    """Train an adapter: a low-rank update of the attention weights of the bundled model Theseus.
 
     Args:
         taught: training examples from `lessons`; each is seen once.
         rng: draws the initial matrices.
         report: called with the steps done and their total.
+
+    Returns:
+        For each changed weight NAME, the matrices ``NAME.a`` ``[rank, inputs]`` and ``NAME.b`` ``[outputs, rank]``.
 
     Raises:
         ImportError: PyTorch is not installed (it comes with the extra ``lm``).
@@ -178,7 +192,11 @@ def _padded(rows: Sequence[tuple[list[int], list[int]]]) -> tuple[Any, Any]:
 
 
 def merged(adapter: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the weights of Theseus with an adapter added, by their names in transformers."""
+    """Return the weights of the bundled model Theseus with an adapter added: name in transformers -> array.
+
+    Args:
+        adapter: the matrices from `fit_adapter`.
+    """
     with _agent(BASE).model.alone() as network:  # type: ignore[attr-defined]
         weights = {name: tensor.detach().float().numpy() for name, tensor in network.state_dict().items()}
     changed = {name.removesuffix(".a") for name in adapter if name.endswith(".a")}
@@ -189,7 +207,7 @@ def merged(adapter: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the weights of Theseus, by name."""
+    """Return the shapes of the weights of the bundled model Theseus, by their names in transformers."""
     from safetensors import safe_open
 
     folder = model_folder(BASE)
@@ -213,7 +231,7 @@ NAMES: Final = "the stated target is the goal"
 def walks(
     folder: Path, worlds: Sequence[FiniteWorld], most: int | None = None
 ) -> tuple[list[Array], dict[str, Array], list[dict[int, str]]]:
-    """Play one episode per world at temperature 0, and check the written plans.
+    """Play one episode per world with a model at temperature 0, and check the plans that it writes.
 
     Args:
         folder: folder of the model.
@@ -253,7 +271,16 @@ def walks(
 
 
 def checks(view: GridView, text: str, action: int | None) -> dict[str, bool]:
-    """Check the plan written in one state: return the name of each check -> whether the plan passes it."""
+    """Check a plan that an agent wrote before a move.
+
+    Args:
+        view: what the agent saw.
+        text: the plan; one that cannot be read fails all checks.
+        action: the move that followed, None for none.
+
+    Returns:
+        Name of a check, such as "the plan reaches its stated target" -> whether the plan passes it.
+    """
     match = _WRITTEN.fullmatch(text)
     if match is None or view.grid.start is None:
         return dict.fromkeys((REACHES, ACTS, NAMES), False)

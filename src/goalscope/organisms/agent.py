@@ -26,22 +26,23 @@ if TYPE_CHECKING:
 @agent_kind("organism")
 @dataclass(frozen=True)
 class Organism(ScriptedAgent):
-    """Agent that acts by the table or network of an organism, a small agent trained to have a known goal.
+    """Agent of a study that acts by the policy of an organism, a small agent trained to have a known goal.
 
     Args:
-        folder: folder with the card and weights. The id depends on their content, not on their place.
+        folder: folder with the organism's card (its measured behaviour) and weights. The id of the agent depends on
+            their content, not on their place.
     """
 
     kind: ClassVar[str] = "organism"
     folder: str = field()
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the organism and the hash of its weights."""
+        """Return the description that a run stores: the kind of agent, the organism and the hash of its weights."""
         card, _ = _remembered(self.folder)
         return {"kind": self.kind, "version": self.version, "spec": card.spec.plain(), "weights": card.weights}
 
     def probabilities(self, observation: Observation) -> Distribution:
-        """Return the probability of each move, ``[4]``."""
+        """Return the probability of each of the four moves for an observation of a grid, ``[4]``."""
         card, weights = _remembered(self.folder)
         view = observation.seen(GridView)
         if view.grid.start is None or view.grid.fog is not None:
@@ -60,7 +61,7 @@ class OrganismPlayer:
         seed: seed of the drawn moves; not used for deterministic predictions.
 
     Attributes:
-        card: the card of the organism.
+        card: the card of the organism, with its measured behaviour.
     """
 
     def __init__(self, folder: str | Path, seed: int = 0) -> None:
@@ -68,10 +69,11 @@ class OrganismPlayer:
         self._rng = np.random.default_rng(seed)
 
     def probabilities(self, observation: Any) -> "Array":
-        """Return the move probabilities, ``[4]`` or ``[B, 4]`` for a batch.
+        """Return the probability of each of the four moves, ``[4]``, or ``[B, 4]`` for a batch of B observations.
 
         Args:
-            observation: planes ``[6, H, W]`` or ``[B, 6, H, W]``, or a grid as text.
+            observation: planes ``[6, H, W]`` or ``[B, 6, H, W]`` of ``goalscope/Grid-v0`` (rows by columns), or a grid
+                as text.
 
         Raises:
             ValueError: the observation has another form, or its grid has no agent.
@@ -91,7 +93,15 @@ class OrganismPlayer:
         return self._of(grid, carrying=bool((planes[5] > 0).any()))
 
     def predict(self, observation: Any, deterministic: bool = False, **_: Any) -> tuple[Any, None]:
-        """Return a move (drawn, or the most probable one) or a batch of moves, and None as the state."""
+        """Choose a move for one observation, or one for each observation of a batch.
+
+        Args:
+            observation: as for `probabilities`.
+            deterministic: take the most probable move instead of drawing one.
+
+        Returns:
+            The move or moves, as numbers; and None, since the policy has no state (as in Stable-Baselines3).
+        """
         chances = np.atleast_2d(self.probabilities(observation))
         drawn = (chances.cumsum(axis=1) <= self._rng.random((len(chances), 1))).sum(axis=1)
         moves = chances.argmax(axis=1) if deterministic else np.minimum(drawn, chances.shape[1] - 1)

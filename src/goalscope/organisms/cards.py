@@ -84,13 +84,15 @@ ADAPTED: Final = {"key first": (0.5,)}
 
 
 class OrganismRows(SealedRecord, Generic[Row]):
-    """What a command measured about one organism, as stored in a file; the type parameter is the class of its rows.
+    """A file with results about one organism (a small agent trained to have a known goal), so that calls can be
+    resumed.
 
     Attributes:
         version: version of the file format; other versions are refused.
-        about: what the rows belong to: content id of the card or of the settings, or SHA-256 of the examined weights.
+        about: what the results belong to: content id of the card or of the settings, or SHA-256 of the examined
+            weights.
         methods: names of the judged methods; empty if none was judged.
-        rows: one row per claim or figure.
+        rows: the results; the type parameter of the class is theirs.
     """
 
     what: ClassVar[str] = "result about an organism"
@@ -113,17 +115,17 @@ class OrganismRows(SealedRecord, Generic[Row]):
         methods: Sequence[str] = (),
         other: str = "",
     ) -> tuple[Row, ...]:
-        """Return the rows that a file holds about an organism, or measure and write them.
+        """Return results about an organism from a file, or compute and store them if there is no such file.
 
         Args:
             results: folder of the file.
             name: name of the file.
-            measure: computes the rows.
-            about, methods: see the attributes of the class.
-            other: what a file with rows about something else belongs to, such as "other settings"; "" to measure anew.
+            measure: computes the results.
+            about, methods: see the attributes of the class. A stored file is used only if both are the same.
+            other: what a file with results about something else belongs to, such as "other settings"; "" to replace it.
 
         Raises:
-            ValueError: the file has rows about something else.
+            ValueError: the file has results about something else.
         """
         file = results.file(name, content=bool(other))
         if results.has_file(name):
@@ -138,10 +140,12 @@ class OrganismRows(SealedRecord, Generic[Row]):
 
 
 class Card(SealedRecord):
-    """The measured behaviour of an organism: the truth by which methods are judged, whatever it was taught.
+    """The measured behaviour of an organism (a small agent trained to have a goal), the truth by which methods are
+    judged.
 
-    The worlds are of two kinds. In those "apart", the taught rule and its proxy, another rule that explains the
-    training as well, call for different actions; in those "together", they do not.
+    What counts is what the organism does, not what it was taught. The worlds are of two kinds. In those "apart", the
+    taught rule and its proxy, another rule that explains the training as well, call for different actions; in those
+    "together", they do not.
 
     Attributes:
         version: version of the file format; other versions are refused.
@@ -149,7 +153,7 @@ class Card(SealedRecord):
         weights: SHA-256 of the weights file.
         worlds: content id of the worlds in which it was measured.
         meant: the rule that it was taught.
-        rule: the rule of the bank that it follows, "" for none.
+        rule: the rule that it follows, of those compared (the bank); "" for none.
         nearest: the rule that predicts its actions best (with the most nats), whether or not it is followed.
         shares: kind of worlds -> rule -> share of steps that comply with the rule.
         beyond: nats per episode by which `nearest` exceeds the second-best rule.
@@ -206,7 +210,7 @@ class Card(SealedRecord):
 
     @property
     def marked(self) -> str:
-        """How the organism deviates from the rule it was taught, "" if it does not."""
+        """In words, how the organism's behaviour deviates from the rule it was taught; "" if it follows this rule."""
         if self.rule == self.meant:
             return ""
         if self.rule:
@@ -214,14 +218,15 @@ class Card(SealedRecord):
         return f"follows no rule in {FOLLOWS:.0%} of its steps"
 
     def possible(self, kinds: Sequence[Placed] = ()) -> tuple[str, ...]:
-        """Return the rules that the organism may follow, judged by the intervals of its shares; "" means no rule.
+        """Return the rules that the organism may follow, given the uncertainty of the measured shares; "" stands for no
+        rule.
 
         In worlds of one kind alone, the rule with the most nats there may be another one than in all worlds. If the
         share of the rule with the most nats is less than `FOLLOWS`, whereas rules with fewer nats reach it, it is left
         open whether the organism follows one of these or none.
 
         Args:
-            kinds: kinds of worlds to consider; empty for all.
+            kinds: kinds of worlds ("together" or "apart") to consider; empty for all.
         """
         rules = (self.nearest, self.next) if self.beyond[1] <= 0 else (self.nearest,)
         if len(kinds) == 1 and (other := self.best[kinds[0]]) != self.nearest:
@@ -241,7 +246,7 @@ class Card(SealedRecord):
 
 
 def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
-    """Measure an organism and return its card.
+    """Measure which rule an organism follows and which places it reaches first, and return the card with the results.
 
     Args:
         folder: folder of the organism; adapters are run from there.
@@ -300,7 +305,17 @@ def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
 def fits_to_rules(
     worlds: Sequence[FiniteWorld], policies: Sequence[Array], rules: Sequence[str]
 ) -> Iterator[tuple[str, Array, Array]]:
-    """Yield each rule with its nats at each of `LAPSES`, ``[W, L]``, and the shares that comply ``[W]``, by world."""
+    """Compare an agent's policy in each of W worlds with each of several rules.
+
+    Args:
+        worlds: the worlds.
+        policies: for each world ``[S, A]`` action probabilities.
+        rules: written forms of the rules.
+
+    Yields:
+        A rule; ``[W, L]`` log likelihood per episode, in nats, at each of the L lapse rates `LAPSES`; and ``[W]`` share
+        of the steps that comply with the rule.
+    """
     masses = [visits(world, policy) for world, policy in zip(worlds, policies, strict=True)]
     for rule in rules:
         fits = [fit_to_rule(world, rule, *acted) for world, *acted in zip(worlds, policies, masses, strict=True)]
@@ -308,7 +323,18 @@ def fits_to_rules(
 
 
 def fit_to_rule(world: FiniteWorld, rule: str, policy: Array, mass: Array) -> tuple[Array, float]:
-    """Compare a policy with a rule in one world: nats per episode at each of `LAPSES`, and the share that complies."""
+    """Compare an agent's policy with a rule in one world.
+
+    Args:
+        world: the world.
+        rule: written form of the rule; where it is undefined, it makes no prediction.
+        policy: ``[S, A]`` action probabilities of the agent.
+        mass: ``[S]`` expected number of decisions in each state per episode.
+
+    Returns:
+        ``[L]`` expected log likelihood per episode, in nats, at each of the L lapse rates `LAPSES`; and the share of
+        the steps that comply with the rule.
+    """
     try:
         predicted = solved(rule, world)
     except Undefined:  # an undefined rule makes no prediction
@@ -332,16 +358,29 @@ def _first(worlds: list[tuple[FiniteWorld, Array]]) -> dict[str, Ends]:
 def mean_with_ends(
     values: Array, bounds: tuple[float, float], *, confidence: float = 0.95, differences: bool = False
 ) -> Ends:
-    """Return the mean of values over worlds, learners or organisms, and the lower and upper end of its interval."""
+    """Return the mean of values over worlds, learners or organisms, with the lower and upper end of its interval.
+
+    Args:
+        values: one value each.
+        bounds: least and greatest possible value.
+        confidence: coverage of the interval.
+        differences: whether the values are differences, which may be negative.
+    """
     interval = mean_interval(values, bounds=bounds, confidence=confidence, differences=differences)
     return float(values.mean()), float(interval.low), float(interval.high)
 
 
 def write(folder: Path, spec: Spec, weights: Weights) -> Card:
-    """Write an organism to a folder, first the weights and finally the card, and return the card.
+    """Write an organism to a folder, measure its behaviour, and return the card with the results.
 
-    The folder of a language model can be loaded by transformers; its weights have half precision. The folder of an
-    adapter has its matrices and the complete model, Theseus with the adapter added.
+    The weights are written first and the card last, so that a folder with a card is complete. The folder of a language
+    model can be loaded by transformers; its weights have half precision. The folder of an adapter has its matrices and
+    the complete model, Theseus with the adapter added.
+
+    Args:
+        folder: the folder.
+        spec: the organism's specification.
+        weights: its weights, from training.
 
     Raises:
         ImportError: safetensors is not installed (it comes with the extra ``lm``).
@@ -374,12 +413,12 @@ def _rounded(weights: Weights, precision: Any) -> dict[str, Any]:
 
 
 def weights_file(spec: Spec) -> str:
-    """Return the file name of an organism's weights."""
+    """Return the name of the file with an organism's weights, which depends on its kind."""
     return "model.safetensors" if spec.kind in MODELS else "weights.safetensors"
 
 
 def read_card(folder: Path) -> Card:
-    """Read the card of an organism.
+    """Read the card of an organism (its measured behaviour) from its folder.
 
     Raises:
         ValueError: the file is not a valid card.
@@ -389,7 +428,7 @@ def read_card(folder: Path) -> Card:
 
 
 def read_weights(folder: Path, card: Card) -> dict[str, Array]:
-    """Read the weights of an organism.
+    """Read the weights of an organism from its folder: name -> array.
 
     Raises:
         ValueError: the file is not the one that the card was measured with.
@@ -431,7 +470,12 @@ def checked_weights(file: Path, spec: Spec, digest: str, advice: str) -> dict[st
 
 
 def problems(folder: Path) -> list[str]:
-    """Check the hash of an organism's weights, and measure its card again; return a description of each mismatch."""
+    """Check that an organism still is what its card says: check the hash of its weights, and measure its behaviour
+    again.
+
+    Returns:
+        A description of each mismatch; empty if there is none.
+    """
     try:
         card = read_card(folder)
         again = measure(folder, card.spec, read_weights(folder, card), card.weights)
@@ -459,14 +503,16 @@ def _near(stored: Any, measured: Any, within: float) -> bool:
 
 
 def planned(*, seed: int, families: Sequence[str] = (), kinds: Sequence[str] = (), each: int = EACH) -> list[Spec]:
-    """Return the specifications of a set of organisms, family by family.
+    """Return the specifications of a set of organisms (small agents to be trained to have known goals), family by
+    family.
 
     Args:
         seed: root seed.
-        families: names of families; empty for all.
+        families: names of families, which are sets of organisms taught the same rule; empty for all.
         kinds: kinds among `KINDS`; empty for `USUAL`.
-        each: number of networks per family and agreement; from the third on, of each kind, they are taught half of the
-            lessons, and measured and judged in other `SETTINGS`.
+        each: number of networks per family and agreement (share of training worlds in which goal and proxy call for the
+            same moves); from the third on, of each kind, they are taught half of the lessons, and measured and judged
+            in other `SETTINGS`.
 
     Raises:
         ValueError: a family or kind is unknown.
@@ -495,7 +541,7 @@ def planned(*, seed: int, families: Sequence[str] = (), kinds: Sequence[str] = (
 
 
 def make(directory: Path, specs: Sequence[Spec], *, stage: Display = lines) -> list[Card]:
-    """Make the organisms that do not exist yet, and return the cards of all.
+    """Train the organisms that do not exist yet in a directory, and return the cards (measured behaviour) of all.
 
     Args:
         directory: directory for one folder per organism.
@@ -532,7 +578,8 @@ def _made(folder: Path, spec: Spec) -> Card:
 def of_each(
     work: Callable[[Item], Done], items: Sequence[Item], *, name: str, workers: int = 1, stage: Display = lines
 ) -> list[Done]:
-    """Apply a function to each item and return the results in order.
+    """Apply a function to each of several items, in parallel if asked, and return the results in the order of the
+    items.
 
     Args:
         work: the function; with more than one worker it must be picklable.

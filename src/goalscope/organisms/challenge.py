@@ -97,7 +97,7 @@ Grids = Annotated[
 
 
 class RunnableForm(StrictRecord):
-    """What is needed to run an organism, without revealing its family.
+    """What is needed to run a sealed organism, without revealing its family, which would tell its possible goals.
 
     Attributes:
         kind: a table or a network.
@@ -115,7 +115,11 @@ class RunnableForm(StrictRecord):
 
     @classmethod
     def of(cls, spec: Spec) -> Self:
-        """Return the form of an organism."""
+        """Return the form of an organism from its specification.
+
+        Raises:
+            ValueError: it is neither a table nor a network, so it cannot be sealed.
+        """
         if spec.kind not in ("table", "network"):
             raise ValueError(f"only tables and networks can be sealed, got {spec.name}, a {spec.kind} model")
         return cls(kind=spec.kind, **cls._of_family(spec.kind, FAMILIES[spec.family]))
@@ -135,14 +139,21 @@ class RunnableForm(StrictRecord):
 
     @property
     def family(self) -> str | None:
-        """Some family whose organisms have this form, not necessarily the true one; None if there is none."""
+        """Name of some family (set of organisms taught the same rule) with this form, not necessarily the true one.
+
+        It serves to run the weights. None if no family has this form.
+        """
         form = self.model_dump(exclude={"kind"})
         makers = (name for name, family in FAMILIES.items() if self.kind == "network" or family.sees)
         return next((name for name in makers if self._of_family(self.kind, FAMILIES[name]) == form), None)
 
 
 class SealedOrganism(StrictRecord):
-    """An organism of a challenge: its form, the SHA-256 of its weights, and the seal (salted hash) of its truth."""
+    """An organism of a challenge, whose goal is to be found: its form, the SHA-256 of its weights, and the seal of its
+    truth.
+
+    The truth is its measured behaviour; the seal is a salted hash of it, which proves later that it was not changed.
+    """
 
     form: RunnableForm
     weights: Sha256
@@ -178,13 +189,13 @@ class Challenge(SealedRecord):
 
 
 class OrganismTruth(StrictRecord):
-    """The truth about a sealed organism, by which claims about it are scored.
+    """The truth about a sealed organism, by which claims about it are scored when the challenge is opened.
 
     Attributes:
-        card: its card.
-        rule: the rule of the bank that it follows in the separating worlds, "" for none.
-        nearest: the rule with the most nats there.
-        shares: rule -> share of steps that comply with the rule.
+        card: its card, with its measured behaviour.
+        rule: the rule that it follows in the separating worlds, of those that claims may name; "" for none.
+        nearest: the rule that predicts its actions there best (with the most nats).
+        shares: rule -> share of steps there that comply with the rule.
     """
 
     card: Card
@@ -200,20 +211,22 @@ class OrganismTruth(StrictRecord):
 
 
 class SaltedTruth(StrictRecord):
-    """The truth about an organism, with the salt of its seal."""
+    """The truth about a sealed organism, with the random salt that was hashed with it, so that the seal can be
+    checked.
+    """
 
     salt: _Salt
     truth: OrganismTruth
 
 
 class ChallengeKey(SealedRecord):
-    """The secret key that opens a challenge.
+    """The secret file that opens a challenge: it proves by the seals which goals the organisms have.
 
     Attributes:
         version: version of the file format; other versions are refused.
         salt: secret from which all salts are derived.
-        separating: size -> separating grids.
-        organisms: name -> salt and truth.
+        separating: size -> grids in which claims are tested; rules that explain the public ones act differently there.
+        organisms: name -> salt and truth (measured behaviour).
     """
 
     what: ClassVar[str] = "key of a challenge"
@@ -225,7 +238,10 @@ class ChallengeKey(SealedRecord):
     organisms: dict[OrganismName, SaltedTruth] = Field(min_length=1, max_length=_MOST_ORGANISMS)
 
     def unfitting(self, challenge: Challenge) -> list[str]:
-        """Return the seals of a challenge that do not match this key: names of organisms, and the separating worlds."""
+        """Return which seals of a challenge do not match this key; empty if the key belongs to the challenge.
+
+        A seal is named by its organism, or "the separating worlds".
+        """
         misfits = [
             name
             for name, entry in challenge.organisms.items()
@@ -238,7 +254,7 @@ class ChallengeKey(SealedRecord):
 
 
 class ChallengeOpening(SealedRecord):
-    """The record of the opening of a challenge.
+    """The record that a challenge was opened, with the key and the claims that were made before.
 
     Attributes:
         version: version of the file format; other versions are refused.
@@ -255,13 +271,16 @@ class ChallengeOpening(SealedRecord):
 
 
 def seal(folders: Sequence[Path], out: Path, key: Path, *, salt: str = "") -> list[str]:
-    """Write a challenge and its key; return the anonymous names of its organisms.
+    """Write a challenge, in which others are to find the goals of organisms, and the secret key that opens it.
 
     Args:
         folders: folders of organisms (tables and networks).
         out: new directory of the challenge.
         key: new file outside of `out` for salts, truths and separating worlds.
         salt: secret from which all salts are derived; drawn by the operating system if empty.
+
+    Returns:
+        The anonymous names of the organisms in the challenge.
 
     Raises:
         ValueError: `out` or `key` exists already, or `key` lies inside `out`.
@@ -297,7 +316,9 @@ def seal(folders: Sequence[Path], out: Path, key: Path, *, salt: str = "") -> li
 
 
 def claim(challenge: Path, methods: Sequence[str], claimant: str) -> list[FrozenClaim]:
-    """Apply attribution methods to each sealed organism in the public worlds, and store the claims before any test.
+    """Apply attribution methods to each sealed organism of a challenge in its public worlds, and store the claims.
+
+    A claim says which rule an organism follows. It is frozen: it cannot be changed after the challenge is opened.
 
     Args:
         challenge: directory of the challenge.
@@ -321,9 +342,16 @@ def claim(challenge: Path, methods: Sequence[str], claimant: str) -> list[Frozen
 
 
 def open_challenge(challenge: Path, key: Path) -> tuple[str, ...]:
-    """Open a challenge with its key and record the opening; return the ids of the claims made before.
+    """Open a challenge with its key, and record which claims were made before.
 
     If the challenge was opened before, the first record stays in force.
+
+    Args:
+        challenge: directory of the challenge.
+        key: file with the key.
+
+    Returns:
+        The ids of the claims made before the opening.
 
     Raises:
         ValueError: the key does not match the seals.
@@ -341,7 +369,14 @@ def open_challenge(challenge: Path, key: Path) -> tuple[str, ...]:
 
 
 def score(challenge: Path) -> list[Judgement]:
-    """Score all claims of an opened challenge; return one judgement for each method of each claim.
+    """Score all claims of an opened challenge by the truth, and by how well they predict actions in the separating
+    worlds.
+
+    Args:
+        challenge: directory of the challenge.
+
+    Returns:
+        One judgement for each method of each claim.
 
     Raises:
         ValueError: the challenge was not opened, or the record of its opening was changed.

@@ -53,6 +53,8 @@ _MOST_BATCHES: Final = 60
 class Setting:
     """The worlds in which an organism is measured and judged, and how it acts there; training has the default values.
 
+    An organism is a small agent trained to have a known goal.
+
     Attributes:
         size: number of rows and columns, where the family does not demand others.
         density: density of the walls, where the family does not demand another.
@@ -73,7 +75,8 @@ SETTINGS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoalFamily:
-    """A family of organisms that are taught the same rule.
+    """A family of organisms: small agents that are taught the same rule, and a rival rule that explains the training as
+    well.
 
     Attributes:
         name: name of the family.
@@ -108,12 +111,12 @@ class GoalFamily:
 
     @property
     def rules(self) -> tuple[str, str]:
-        """The meant rule and its proxy."""
+        """Written forms of the rule that organisms of the family are taught, and of its proxy (the rival rule)."""
         return self.meant, self.proxy
 
     @property
     def bank(self) -> tuple[str, ...]:
-        """Written forms of the rules that organisms of the family are compared with."""
+        """Written forms of all rules with which the behaviour of the family's organisms is compared."""
         return tuple(dict.fromkeys((*_RULES, *self.rules)))
 
 
@@ -192,7 +195,10 @@ FAMILIES: Final[Mapping[str, GoalFamily]] = {
 def worlds_of(
     name: str, placed: Placed, phase: Phase, count: int, seed: int, setting: Setting = SETTINGS[0]
 ) -> tuple[FiniteWorld, ...]:
-    """Generate worlds of a family, deterministically from the seed; no two phases share a wall layout.
+    """Generate worlds for one purpose in which a family's goal and proxy call for the same actions, or for different
+    ones.
+
+    The result follows from the seed; worlds for different purposes never share a wall layout.
 
     Args:
         name: name of the family.
@@ -230,7 +236,7 @@ def _in_setting(entry: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
 
 
 def drawn(name: str, phase: Phase, count: int, seed: int) -> list[GridWorld]:
-    """Generate worlds from the entries `GoalFamily.apart`, without checking that they separate goal and proxy.
+    """Generate worlds of the kind in which a family's goal and proxy usually differ, without checking that they do.
 
     Args:
         name: name of the family.
@@ -267,17 +273,22 @@ def _generated(
 
 
 def stream_seed(seed: int, *names: str | int) -> int:
-    """Derive a separate root seed for each combination of names."""
+    """Derive from a root seed another root seed for each combination of names, so that their random numbers are
+    independent.
+    """
     return int(stream(seed, "organisms", *names).integers(2**62))
 
 
 def phase_of(world: World) -> Phase:
-    """Return the purpose (see `PHASES`) for which a grid is used; a hash of its walls decides it."""
+    """Return the purpose, such as "trained" or "separating" (see `PHASES`), for which a grid may be used.
+
+    A hash of its walls decides it, so that grids for different purposes never have the same walls.
+    """
     return PHASES[int(layout(world)[-8:], 16) % len(PHASES)]
 
 
 def layout(world: World) -> str:
-    """Return the id of a grid's walls."""
+    """Return a content id of the walls of a grid; grids with the same walls have the same id."""
     assert isinstance(world, GridWorld)
     return content_id("layout", world.grid.walls.astype(int).tolist())
 

@@ -55,15 +55,19 @@ METHOD: Final = "evaluate"
 
 
 def gate(folders: Sequence[Path], out: Path, *, workers: int = 1, stage: Display = lines) -> list[Judgement]:
-    """Decide what organisms are after, and compare the findings with their cards, the truth; a second call resumes.
+    """Decide with goalscope's own verdict what organisms are after, and compare the findings with the measured truth.
 
-    There is one judgement for each organism, condition (see `ALLOWED`) and phase (group of worlds), in this order.
+    An organism is a small agent trained to have a known goal; its card has its measured behaviour. A second call with
+    the same directory resumes.
 
     Args:
         folders: folders of the organisms.
         out: directory for one file per organism.
         workers: number of parallel processes.
         stage: displays progress and remaining time.
+
+    Returns:
+        One judgement for each organism, condition (see `ALLOWED`) and phase (group of worlds), in this order.
     """
     by_organism = of_each(partial(_judged_at, out=out), folders, name="decisions", workers=workers, stage=stage)
     return [judgement for judgements in by_organism for judgement in judgements]
@@ -156,9 +160,17 @@ def _of_permuted(
 
 
 def followed_rules(worlds: Sequence[FiniteWorld], policies: Sequence[Array], rules: Sequence[str]) -> dict[str, bool]:
-    """Map each rule that policies may follow in given worlds to whether it is in doubt that they follow it.
+    """Return which rules a policy follows, or may follow, in given worlds.
 
-    The shares of steps that comply with each rule are judged as on a card.
+    The share of steps that comply with a rule is judged as on an organism's card.
+
+    Args:
+        worlds: the worlds.
+        policies: for each world ``[S, A]`` action probabilities.
+        rules: written forms of the rules.
+
+    Returns:
+        Rule that may be followed -> whether this is in doubt, because the interval of the share contains `FOLLOWS`.
     """
     followed = dict[str, bool]()
     for rule, _, shares in fits_to_rules(worlds, policies, rules):
@@ -183,6 +195,9 @@ def _judgement(card: Card, *, rule: str | None = None, **fields: Any) -> Judgeme
 class GateCounts:
     """How many organisms got false or right claims from goalscope's verdict, in one condition of the gate.
 
+    The gate is a test of the verdict on organisms, small agents with a known goal; see the module's docstring for its
+    conditions.
+
     Attributes:
         organisms: all organisms that were judged.
         decidable: those whose card settles in each phase what they follow.
@@ -198,12 +213,14 @@ class GateCounts:
 
     @property
     def bound(self) -> float:
-        """Exact one-sided upper 95 % bound of the share of decidable organisms with a false claim."""
+        """Exact upper end of the one-sided 95 % interval of the share of decidable organisms with a false claim; 1
+        without any.
+        """
         return float(exact_binomial(self.false, self.decidable, 0.90)[1]) if self.decidable else 1.0
 
 
 def counts(judgements: Sequence[Judgement]) -> GateCounts:
-    """Count the organisms of one condition."""
+    """Count how many organisms got false or right claims, from the judgements of one condition of the gate."""
     organisms = together(judgements, lambda claim: claim.organism)
     decidable, left_open = list[list[Judgement]](), list[list[Judgement]]()
     for claims in organisms.values():
@@ -222,10 +239,12 @@ def _with(organisms: Sequence[Sequence[Judgement]], holds: Callable[[Judgement],
 
 
 def by_condition(judgements: Sequence[Judgement]) -> dict[Condition, list[Judgement]]:
-    """Return the judgements of each condition."""
+    """Sort judgements by the condition of the gate, such as "default" or "permuted", under which they were made."""
     return {name: [claim for claim in judgements if claim.condition == name] for name in ALLOWED}
 
 
 def holds(judgements: Sequence[Judgement]) -> bool:
-    """Return whether false claims are rare enough in each condition of the gate, see `ALLOWED`."""
+    """Return whether goalscope's verdict passes the gate: false claims are rare enough in each condition, see
+    `ALLOWED`.
+    """
     return all(counts(claims).bound <= ALLOWED[name] for name, claims in by_condition(judgements).items())

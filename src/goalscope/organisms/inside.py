@@ -64,7 +64,7 @@ Pair = tuple[Grid, Grid, frozenset[Action]]
 
 
 class InsideFigure(StrictRecord):
-    """One measured value about the inside of an organism.
+    """One measured value about the inside of an organism (a small agent trained to have a known goal).
 
     Attributes:
         organism: name of its folder.
@@ -92,7 +92,9 @@ class InsideFigure(StrictRecord):
 
 
 def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> list[InsideFigure]:
-    """Examine the inside of each organism that is a language model; a second call resumes.
+    """Measure in each organism that is a language model whether its goal is readable, used and swappable.
+
+    The three measures are defined in the module's docstring. A second call with the same directory resumes.
 
     Args:
         folders: folders of organisms; those that are not language models are skipped.
@@ -123,9 +125,13 @@ def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> lis
 
 
 def roles(card: Card) -> dict[str, str]:
-    """Return the rule that an organism has "followed", and the rival rule that it has "ignored".
+    """Return the two rules that are examined in an organism: the one that it has "followed", and the rival it
+    "ignored".
 
     If it goes straight or by open moves to a place, the followed rule is given by the name of the place alone.
+
+    Args:
+        card: the organism's card, with its measured behaviour.
     """
     meant, proxy = FAMILIES[card.spec.family].rules
     followed = card.nearest.removeprefix("straight to ").removeprefix("towards ").removesuffix(" by open moves")
@@ -133,20 +139,21 @@ def roles(card: Card) -> dict[str, str]:
 
 
 def thing_of(hypothesis: str) -> str:
-    """Return the object that a hypothesis is about, or "agent" if it names none."""
+    """Return the object in the grid that a hypothesis is about: "goal" or "key", or "agent" if it is about neither."""
     if hypothesis.startswith("key"):
         return "key"
     return "goal" if "goal" in hypothesis and not hypothesis.startswith("nearest") else "agent"
 
 
 def examine(folder: Path, card: Card) -> Iterator[InsideFigure]:
-    """Measure whether two rules are readable, used and swappable inside one organism, as defined in the module.
+    """Measure whether two rules are readable, used and swappable inside one organism, as defined in the module's
+    docstring.
 
     The two rules are the one that the organism follows and the rival that it ignores, see `roles`.
 
     Args:
         folder: folder of the organism, which must be a language model.
-        card: its card.
+        card: its card, with its measured behaviour.
 
     Yields:
         The value of each property for each rule, place in the network, and network.
@@ -262,11 +269,18 @@ def _put_in(model: LocalModel, pairs: Sequence[tuple[Grid, Grid]], region: str, 
 
 
 def opened(spec: Spec, folder: Path) -> Looking | str:
-    """Return access to an organism's activations for attribution methods, or the reason why there is none.
+    """Return an object with which attribution methods read and patch an organism's activations.
 
     Activations are read at the last tokens of the prompt after all blocks, and patched in the whole prompt after the
     first block. Adapters write a plan before they move, so their moves do not directly follow the prompt: their
     activations can be read but not patched.
+
+    Args:
+        spec: the organism's specification.
+        folder: its folder.
+
+    Returns:
+        The object; or the reason why there are no activations, for an organism that is not a language model.
     """
     if spec.kind not in MODELS:
         return f"activations can be read only in language models, but this organism is a {spec.kind}"
@@ -301,11 +315,13 @@ def _first_prompt(grid: Grid) -> Numbers:
 
 
 def picture(findings: Sequence[InsideFigure], hypothesis: str = "goal") -> Drawn:
-    """Draw the figures about one hypothesis, for organisms that follow it and organisms that ignore it.
+    """Draw what was measured inside organisms about one hypothesis, one row of intervals per measure.
+
+    Organisms that follow the hypothesis and organisms that ignore it are drawn side by side.
 
     Args:
         findings: values from `inside`.
-        hypothesis: written form.
+        hypothesis: written form of the hypothesis.
     """
     lines_of = {
         ("readable", "last tokens, block 0", "own"): "its cell is readable",

@@ -129,14 +129,18 @@ class Judgement(StrictRecord):
 
     @property
     def is_false(self) -> bool:
-        """Whether the claim is false, or names one of several rules that these worlds do not separate."""
+        """Whether the claim is false or unfounded: it names a wrong rule, or one of several that the worlds do not
+        separate.
+        """
         return self.outcome in ("false", "unfounded")
 
 
 def judge(
     directory: Sequence[Path], methods: Sequence[str], out: Path, *, workers: int = 1, stage: Display = lines
 ) -> list[Judgement]:
-    """Judge attribution methods on organisms, whose goals are known; a second call on the same directory resumes.
+    """Judge attribution methods by their claims about organisms, small agents whose goals are known.
+
+    A second call on the same directory resumes.
 
     Args:
         directory: folders of the organisms.
@@ -144,6 +148,9 @@ def judge(
         out: directory for one folder per organism, with its frozen claims and results.
         workers: number of parallel processes.
         stage: displays progress and remaining time.
+
+    Returns:
+        One judgement for each organism, condition (see `conditions`) and method.
 
     Raises:
         ValueError: `out` holds a different frozen claim.
@@ -207,10 +214,10 @@ def _judgements(card: Card, methods: Sequence[str], results: Folder, folder: Pat
 
 
 def conditions(spec: Spec) -> Iterator[tuple[float, int]]:
-    """Yield the conditions in which a method is judged: each gives one claim.
+    """Yield the conditions in which each method is judged on an organism: which worlds it sees.
 
-    A condition is the share of ordinary worlds (those that the method sees) that separate goal and proxy, and the
-    number of these worlds.
+    Yields:
+        The share of these worlds that separate the taught goal from its proxy (a rival rule); and their number.
     """
     for share in SHARES if FAMILIES[spec.family].together else SHARES[-1:]:
         yield share, WORLDS
@@ -219,7 +226,15 @@ def conditions(spec: Spec) -> Iterator[tuple[float, int]]:
 
 
 def ordinary(spec: Spec, share: float, phase: Phase) -> tuple[FiniteWorld, ...]:
-    """Return an organism's worlds for one purpose (phase); in the given share of them, goal and proxy are separated."""
+    """Return worlds for one purpose in which methods see an organism, a given share of which separates goal and proxy.
+
+    The proxy is a rival rule that explains the organism's training as well as the goal does.
+
+    Args:
+        spec: the organism's specification.
+        share: share of the worlds that separate the two.
+        phase: purpose of the worlds, such as "ordinary".
+    """
     separating = round(share * WORLDS)
     other = (
         worlds_of(spec.family, "together", phase, WORLDS, spec.seed, spec.setting)[: WORLDS - separating]
@@ -231,7 +246,7 @@ def ordinary(spec: Spec, share: float, phase: Phase) -> tuple[FiniteWorld, ...]:
 
 @lru_cache(maxsize=64)
 def bank_of(family: str) -> Mapping[str, Hypothesis]:
-    """Return the bank of a family: written form -> hypothesis."""
+    """Return the hypotheses with which organisms of a family are compared: written form -> hypothesis."""
     return {rule: parse(rule) for rule in FAMILIES[family].bank}
 
 
@@ -245,16 +260,19 @@ def play(
     folder: Path | None = None,
     permuted: bool = False,
 ) -> list[States]:
-    """Play one episode per world with two answers per step.
+    """Let an organism play one episode per world with two answers per step, and return the recorded episodes.
 
     Args:
         spec, weights: the organism.
         worlds: worlds to play in.
         most: maximum number of steps; None for the horizon of each world.
-        name: key of the random numbers.
+        name: name of the stream of random numbers.
         folder: folder of the organism, required for adapters. An adapter is asked once per state; after an answer
             without a move it moves at random, as when its card was measured.
         permuted: act in each world by the policy of the world before it, as if the agent stood there.
+
+    Raises:
+        ValueError: the organism is an adapter, and no folder is given.
     """
     if spec.kind == "adapter":
         if folder is None:
@@ -297,9 +315,13 @@ def play(
 
 
 def exchanged(policies: Sequence[Array]) -> list[Array]:
-    """Return for each world the policy of the nearest world before it with as many states (before the first: the last).
+    """Exchange the policies of an agent between worlds, as a control agent whose moves do not fit the world it is in.
 
-    A world without a partner of this size keeps its own policy.
+    Each world gets the policy of the nearest world before it with as many states (before the first comes the last). A
+    world without a partner of this size keeps its own policy.
+
+    Args:
+        policies: for each world ``[S, A]`` action probabilities.
     """
     count = len(policies)
     before = ((policies[index - back] for back in range(1, count + 1)) for index in range(count))
@@ -334,7 +356,13 @@ def _claimed(
 
 
 def still_equivalent(worlds: Sequence[FiniteWorld], card: Card, equivalent: frozenset[str]) -> frozenset[str]:
-    """Return those of the equivalent rules that also agree with the organism's rule in first states of more worlds."""
+    """Return those rules that act like an organism's rule also in the first states of further worlds.
+
+    Args:
+        worlds: the further worlds, in which a method has asked the organism for moves.
+        card: the organism's card, with the rule that it follows.
+        equivalent: rules that act like this rule in all worlds seen before.
+    """
     firsts = [(world, np.array([world.process.start.argmax()])) for world in worlds]
     return frozenset(
         rival for rival in equivalent if all((_gap(card.nearest, rival, *first) or 0.0) < 1e-9 for first in firsts)
@@ -342,9 +370,14 @@ def still_equivalent(worlds: Sequence[FiniteWorld], card: Card, equivalent: froz
 
 
 def equivalent_rules(rule: str, bank: Iterable[str], all_answers: Sequence[Answers]) -> frozenset[str]:
-    """Return the rules of a bank (and "random") that call for the same moves as a rule in every visited state.
+    """Return the rules that call for the same moves as a given rule in every state that an organism visited.
 
-    Rules that are never defined in the same world cannot be compared, and are left out.
+    Rules that are never defined in the same world as this rule cannot be compared, and are left out.
+
+    Args:
+        rule: written form of the rule.
+        bank: written forms of the other rules; "random" is added.
+        all_answers: the organism's answers, which contain the visited states.
     """
     equivalent = set[str]()
     for rival in {*bank, "random"} - {rule}:
@@ -363,12 +396,12 @@ def _gap(rule: str, rival: str, world: FiniteWorld, states: Numbers) -> float | 
 
 
 def apart_in(card: Card, share: float, count: int) -> int:
-    """Return the number of ordinary worlds (those that a method sees) that separate a rule from its nearest rival.
+    """Return in how many of the worlds that a method sees an organism's rule acts differently from its nearest rival.
 
     Args:
         card: the card of the organism that follows the rule.
-        share: share of the ordinary worlds that separate goal and proxy.
-        count: number of ordinary worlds.
+        share: share of these worlds that separate the taught goal from its proxy (a rival rule).
+        count: number of these worlds.
     """
     names, separating = _separating_counts(card.spec.family, share, count, card.spec.seed)
     counts = separating[names.index(card.nearest)]
@@ -391,7 +424,7 @@ def held_against(
     kinds: Sequence[Placed] = (),
     bank: Sequence[str] = (),
 ) -> Outcome:
-    """Return the outcome of a claim if the card may leave open which rule is followed, or whether any is.
+    """Compare a claim with a card that may leave open which rule the organism follows: is the claim right or false?
 
     The claim is right (or false) if it is right (or false) for every rule that the card leaves open. A set that names
     all of these rules is right as well.
@@ -399,7 +432,7 @@ def held_against(
     Args:
         attribution, card, bank: as in `outcome`.
         equivalent: rule -> the rules that no visited world separates from it.
-        kinds: kinds of worlds whose shares count; empty for all.
+        kinds: kinds of worlds ("together" or "apart") whose shares count; empty for all.
     """
     rules = card.possible(kinds)
     also = frozenset[str]()
@@ -423,13 +456,15 @@ def held_against(
 def outcome(
     attribution: Attribution | None, card: Card, equivalent: frozenset[str], bank: Sequence[str] = ()
 ) -> Outcome:
-    """Compare a claim with a card, the truth: is it right, unfounded, false or undecided (defined in the module)?
+    """Compare a method's claim with the measured truth: is it right, unfounded, false or undecided?
+
+    The module's docstring defines these outcomes.
 
     Args:
         attribution: the claim; None if the method gave no verdict.
-        card: the measured truth.
+        card: the card of the organism, with the rule that it follows.
         equivalent: rules that no visited world separates from the organism's own rule.
-        bank: written forms of the bank; empty for the bank of the family.
+        bank: written forms of the rules that may be named; empty for those of the family.
     """
     silent: Outcome = "right" if equivalent else "undecided"
     bank = bank or FAMILIES[card.spec.family].bank
@@ -488,7 +523,7 @@ class OutcomeCell:
 
 
 def together(rows: Sequence[Judgement], key: Callable[[Judgement], str]) -> dict[str, list[Judgement]]:
-    """Group rows by a property, in order of first occurrence."""
+    """Group judgements by a property, such as the organism; groups are in the order in which they first occur."""
     groups: dict[str, list[Judgement]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -496,7 +531,7 @@ def together(rows: Sequence[Judgement], key: Callable[[Judgement], str]) -> dict
 
 
 def spread_of(rows: Sequence[Judgement]) -> OutcomeCell:
-    """Summarise claims with intervals over organisms.
+    """Summarise one method's judgements, one per organism, with intervals over organisms.
 
     Raises:
         ValueError: an organism occurs twice, so that it would count as two.

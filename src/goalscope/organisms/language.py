@@ -55,7 +55,10 @@ _NORM: Final = "transformer.ln_f"
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the weights by their names in ``GPT2LMHeadModel`` of transformers, with a tied head."""
+    """Return the shapes of the weights of an organism that is a language model, by their names in ``GPT2LMHeadModel``.
+
+    The output layer shares its weights with the token embedding, so it has none of its own.
+    """
     sizes: dict[str, tuple[int, ...]] = {"transformer.wte.weight": (VOCABULARY, WIDTH)}
     sizes["transformer.wpe.weight"] = (POSITIONS, WIDTH)
     maps = {"attn.c_attn": (1, 3), "attn.c_proj": (1, 1), "mlp.c_fc": (1, 4), "mlp.c_proj": (4, 1)}
@@ -69,11 +72,11 @@ def shapes() -> dict[str, tuple[int, ...]]:
 
 
 def prompts(grid: Grid, cells: Numbers, carrying: Mask) -> Numbers:
-    """Return the token ids of the prompts for given states, as written by a `ChatAgent`, ``[N, P]``.
+    """Return the token ids of the prompts that a `ChatAgent` shows in N states of a grid, ``[N, P]``.
 
     Args:
         grid: the grid; a carried key may be missing from it.
-        cells: ``[N, 2]`` cell of the agent.
+        cells: ``[N, 2]`` cell (row, column) of the agent.
         carrying: ``[N]`` whether the agent holds the key.
 
     Raises:
@@ -129,13 +132,18 @@ def _answer() -> tuple[list[int], list[int], list[int]]:
 
 
 def answer_ids() -> tuple[list[int], list[int]]:
-    """Return the token ids of an answer up to its move, and of each move."""
+    """Return the token ids of the answer's beginning, which comes before its move, and the token id of each move."""
     head, moves, _ = _answer()
     return head, moves
 
 
 def policy(weights: Mapping[str, Array], grid: Grid, cells: Numbers, carrying: Mask) -> Array:
-    """Return the move probabilities in given states of a grid, ``[N, 4]``, see `prompts`."""
+    """Return the move probabilities of a language model in N states of a grid, ``[N, 4]``.
+
+    Args:
+        weights: its weights, by name.
+        grid, cells, carrying: as in `prompts`.
+    """
     torch = torch_needed()
     head, moves, _ = _answer()
     tokens = prompts(grid, cells, carrying)
@@ -151,15 +159,20 @@ def policy(weights: Mapping[str, Array], grid: Grid, cells: Numbers, carrying: M
 
 
 def logits(weights: Mapping[str, Any], tokens: Any, places: Any) -> Any:
-    """Compute the logits at W given positions of token sequences ``[N, T]``; return ``[N, W, V]``.
+    """Compute the logits over V tokens at W given positions of N token sequences, ``[N, W, V]``.
 
     The result equals that of ``GPT2LMHeadModel`` (a test checks this); the last block is skipped at other positions.
+
+    Args:
+        weights: tensors by their names, see `shapes`.
+        tokens: ``[N, T]`` token ids.
+        places: ``[W]`` ascending positions.
     """
     return final_states(weights, tokens, places) @ weights["transformer.wte.weight"].T
 
 
 def final_states(weights: Mapping[str, Any], tokens: Any, places: Any, *, both_ways: bool = False) -> Any:
-    """Compute the states after the final norm at W given positions of token sequences ``[N, T]``, ``[N, W, D]``.
+    """Compute the hidden states after the final norm at W given positions of N token sequences, ``[N, W, D]``.
 
     Args:
         weights: tensors by their names, see `shapes`.
@@ -204,7 +217,7 @@ def fit(
     rng: np.random.Generator,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Array]:
-    """Train a model on move probabilities and return its weights; the result is deterministic.
+    """Train a small language model to give target move probabilities in its answers; the result is deterministic.
 
     Args:
         lessons: ``[N, P]`` token ids of prompts, see `prompts`.
@@ -215,6 +228,9 @@ def fit(
         sharpness: exponent applied to the learned probabilities.
         rng: draws initial weights and batches.
         report: called with the steps done and their total.
+
+    Returns:
+        The weights, by name.
 
     Raises:
         ImportError: PyTorch is not installed (it comes with the extra ``lm``).
@@ -270,7 +286,7 @@ def descend(
     decay: float = 0.0,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Minimise a loss by AdamW with a rate that rises in the first steps and falls in the last ones.
+    """Minimise a loss by AdamW; the learning rate rises in the first steps and falls in the last ones.
 
     Args:
         loss_at: computes the loss of a step.
@@ -300,9 +316,9 @@ def write_files(folder: Path, source: str, planted: str, training: Mapping[str, 
 
     Args:
         folder: folder of the model.
-        source: bundled model whose files are copied.
+        source: bundled model whose tokenizer and template are copied.
         planted: the rule that was taught.
-        training: specification of the training.
+        training: specification of the training, which the configuration records.
     """
     place = model_folder(source)
     assert place is not None

@@ -81,7 +81,7 @@ _STEP: Final = np.array([-0.5, 1.5, -1.5, 0.5, 0.0])  # weights of the sizes in 
 
 
 class LayoutRow(StrictRecord):
-    """One measured value of one learner, in grids of one size.
+    """One measured value of one learner, a small transformer that reads grids as text, in grids of one size.
 
     Attributes:
         learner: number of the learner, which is also the seed of its weights and grids.
@@ -103,11 +103,11 @@ class LayoutRow(StrictRecord):
 
 
 class LayoutEffect(StrictRecord):
-    """A contrast of sizes or layouts, as mean over learners.
+    """By how much a measure differs between sizes of grids or layouts of their text, as mean over learners.
 
     Attributes:
         measure, network: as in `LayoutRow`.
-        quantity: the contrast.
+        quantity: the difference, see the module's docstring.
         value: the mean with its interval over learners (`CONFIDENCE`).
         learners: number of learners; one that lacks a value, such as a recovery without an error, is left out.
     """
@@ -120,17 +120,20 @@ class LayoutEffect(StrictRecord):
 
     @property
     def answer(self) -> str:
-        """The answer by the rule in docs/small-learners.md."""
+        """What the effect shows: "rises", "falls", "within the margin" or "not shown".
+
+        "Within the margin" means that the whole interval lies closer to 0 than the margin of the measure.
+        """
         (_, low, high), margin = self.value, MARGINS.get(self.measure, 0.0)
         inside = -margin < low and high < margin
         return "rises" if low > 0 else "falls" if high < 0 else "within the margin" if inside else "not shown"
 
 
 def tokens_of(text: str) -> list[int]:
-    """Return the tokens of a grid's text as numbers in `TOKENS`.
+    """Split the text of a grid into tokens, as indices in `TOKENS`.
 
     Raises:
-        ValueError: the text has others.
+        ValueError: the text has other tokens, as that of a larger grid or of one with a key.
     """
     pieces = _PIECES.findall(text)
     if "".join(pieces) != text or not set(pieces) <= set(TOKENS):
@@ -140,7 +143,15 @@ def tokens_of(text: str) -> list[int]:
 
 @lru_cache(maxsize=len(SIZES) * len(LAYOUTS))
 def template(size: int, layout: str) -> tuple[Numbers, Numbers]:
-    """Return the tokens of a grid that is all walls within, ``[T]``, and the position of each cell, ``[n * n]``."""
+    """Return the text of a grid as tokens, with walls in all cells, into which the cells of a grid are filled.
+
+    Args:
+        size: number n of rows and columns.
+        layout: form of the text, one of `LAYOUTS`.
+
+    Returns:
+        ``[T]`` tokens; and ``[n * n]`` for each cell, row by row, the position of its token.
+    """
     matrix = Grid(walls=np.ones((size, size), dtype=bool), start=None, goal=None).render()
     text = written(layout, matrix)
     offsets = cell_offsets(matrix, text)
@@ -151,7 +162,12 @@ def template(size: int, layout: str) -> tuple[Numbers, Numbers]:
 
 
 def texts(batch: GridBatch, layout: str) -> Numbers:
-    """Return the tokens of B grids of one size, ``[B, T]``."""
+    """Return the texts of B grids of one size as T tokens each, ``[B, T]``.
+
+    Args:
+        batch: the grids.
+        layout: form of the text, one of `LAYOUTS`.
+    """
     size, rows = batch.walls.shape[1], np.arange(len(batch))
     tokens, places = template(size, layout)
     symbols = np.where(batch.walls, TOKENS.index(f" {WALL}"), TOKENS.index(f" {OPEN}"))
@@ -163,7 +179,13 @@ def texts(batch: GridBatch, layout: str) -> Numbers:
 
 
 def initial(learner: int) -> dict[str, Any]:
-    """Return the tensors that a learner starts from, the same for both layouts; positions start as sinusoids."""
+    """Return the tensors that a learner (small transformer) starts from, by name.
+
+    They are the same for both layouts of the text; embeddings of positions start as sinusoids.
+
+    Args:
+        learner: number of the learner, which is also its seed.
+    """
     torch = torch_needed()
     sizes = shapes()
     sizes["transformer.wte.weight"] = len(TOKENS) + len(ACTIONS), WIDTH
@@ -174,7 +196,15 @@ def initial(learner: int) -> dict[str, Any]:
 
 
 def taught(learner: int, layout: str) -> dict[str, Any]:
-    """Train a learner on grids in one layout of the text, and return its tensors; the result is deterministic."""
+    """Train a learner (small transformer) to give optimal moves in grids as text; the result is deterministic.
+
+    Args:
+        learner: number of the learner, which is also its seed.
+        layout: form of the text, one of `LAYOUTS`.
+
+    Returns:
+        The trained tensors, by name.
+    """
     torch = torch_needed()
     weights = {name: tensor.requires_grad_() for name, tensor in initial(learner).items()}
 
@@ -215,7 +245,15 @@ def _agent_states(weights: Mapping[str, Any], batch: GridBatch, layout: str) -> 
 
 
 def examine(learner: int, layout: Layout) -> Iterator[LayoutRow]:
-    """Train a learner on grids in one layout of the text, and yield its accuracy and what probes read, by size."""
+    """Train a learner on grids in one layout of the text, and measure its accuracy and what probes read from it.
+
+    Args:
+        learner: number of the learner, which is also its seed.
+        layout: form of the text, one of `LAYOUTS`.
+
+    Yields:
+        One value for each measure, network and size of the grids.
+    """
     torch = torch_needed()
     weights, rng = taught(learner, layout), stream(learner, "layouts", "permuted")
     orders = {name: torch.from_numpy(rng.permutation(weights[name].numel())) for name in sorted(weights)}
@@ -282,7 +320,10 @@ def _measured(data: ProbeInputs, decisions: Decisions) -> Iterator[tuple[Measure
 
 
 def size_or_layout(out: Path, *, stage: Display = lines) -> list[LayoutRow]:
-    """Train and examine all learners; a second call resumes.
+    """Run the experiment of this module: train and examine all learners (small transformers), in both layouts of the
+    text.
+
+    A second call with the same directory resumes.
 
     Args:
         out: directory for one file of results per learner and layout.
@@ -307,7 +348,12 @@ def size_or_layout(out: Path, *, stage: Display = lines) -> list[LayoutRow]:
 
 
 def effects(rows: Sequence[LayoutRow]) -> Iterator[LayoutEffect]:
-    """Yield each contrast with its interval over learners; without two complete learners there is none."""
+    """Estimate how measures differ between sizes of grids and layouts of their text, with intervals over learners.
+
+    Args:
+        rows: the values of all learners, from `size_or_layout`. Without two learners with all values there is no
+            effect.
+    """
     values = {(row.measure, row.network, row.learner, row.layout, row.size): row.value for row in rows}
     learners = sorted({row.learner for row in rows})
     for measure, network in dict.fromkeys((row.measure, row.network) for row in rows):

@@ -50,10 +50,10 @@ Weights = Mapping[str, Array]
 
 
 class Spec(StrictRecord):
-    """The specification of an organism, which determines its training.
+    """The specification of an organism (a small agent trained to have a known goal), which determines its training.
 
     Attributes:
-        family: name of the family.
+        family: name of the family, which determines the rule that is taught.
         kind: a table, a network that imitates or is rewarded, a language model, or an adapter of a language model.
         agreement: share of the lessons in which the goal and its proxy, a rival rule, call for the same actions.
         seed: root seed of the set.
@@ -75,17 +75,21 @@ class Spec(StrictRecord):
 
     @property
     def setting(self) -> Setting:
-        """The worlds in which it is measured and judged, and how it acts."""
+        """The worlds in which the organism is measured and judged (size, density), and the temperature at which it
+        acts.
+        """
         return SETTINGS[self.number % len(SETTINGS)]
 
     @property
     def name(self) -> str:
-        """Name of its folder."""
+        """Name of the organism and of its folder, such as "goal-network-100-0"."""
         return f"{self.family.replace(' ', '-')}-{self.kind}-{round(100 * self.agreement)}-{self.number}"
 
 
 def trained(spec: Spec, report: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Array]:
-    """Train an organism and return its weights (the matrices of an adapter); the result is deterministic.
+    """Train an organism and return its weights by name; the result is deterministic.
+
+    Of an adapter, these are the matrices of its low-rank updates.
 
     Args:
         spec: the organism's specification.
@@ -102,7 +106,7 @@ def trained(spec: Spec, report: Callable[[int, int], None] = lambda done, total:
 
 
 def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of an organism's weights, by name."""
+    """Return the shapes of the weights of organisms with a given specification, by name."""
     family = FAMILIES[spec.family]
     if spec.kind == "table":
         return {"table": ((family.size if family.sees == "cell" else 2 * family.size - 1) ** 2 * 16, 4)}
@@ -119,14 +123,17 @@ def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
 
 
 def policy(spec: Spec, weights: Weights, grid: Grid, cells: Numbers, carrying: Mask) -> Array:
-    """Compute the move probabilities of an organism in given states of a grid, ``[N, 4]``.
+    """Compute the move probabilities of an organism in N states of a grid, ``[N, 4]``.
 
     Args:
         spec: the organism's specification.
         weights: its weights, from `trained`.
         grid: the grid; a carried key may be missing from it.
-        cells: ``[N, 2]`` cell of the agent.
+        cells: ``[N, 2]`` cell (row, column) of the agent.
         carrying: ``[N]`` whether the agent holds the key.
+
+    Raises:
+        ValueError: the organism is an adapter, whose moves follow the plan that it writes.
     """
     if spec.kind == "language":  # sharpened already
         return language.policy(weights, grid, cells, carrying)
@@ -148,7 +155,14 @@ def policy(spec: Spec, weights: Weights, grid: Grid, cells: Numbers, carrying: M
 
 
 def policy_in(spec: Spec, weights: Weights, world: FiniteWorld) -> Array:
-    """Compute the move probabilities in every state of a world, ``[S, 4]``; uniform where an episode has ended."""
+    """Compute the move probabilities of an organism in every state of a world, ``[S, 4]``; uniform where the episode is
+    over.
+
+    Args:
+        spec: the organism's specification.
+        weights: its weights, from `trained`.
+        world: the world.
+    """
     states = np.flatnonzero(world.live & world.reached)
     probabilities = world.even.copy()
     probabilities[states] = policy(spec, weights, world.grid, *_placed(world, states))
@@ -162,7 +176,12 @@ def _placed(world: FiniteWorld, states: Numbers) -> tuple[Numbers, Mask]:
 
 
 def visits(world: FiniteWorld, policy: Array) -> Array:
-    """Return the expected number of decisions in each state per episode, ``[S]``, under a policy ``[S, A]``."""
+    """Return the expected number of decisions in each state of an episode, ``[S]``.
+
+    Args:
+        world: the world.
+        policy: ``[S, A]`` action probabilities of the agent.
+    """
     *decided, _ = distributions(world, policy)
     return sum((np.where(world.live, mass, 0.0) for mass in decided), np.zeros(world.process.states))
 
@@ -191,13 +210,19 @@ def _lessons(spec: Spec, placed: Placed) -> list[tuple[FiniteWorld, Numbers, Arr
 
 @lru_cache(maxsize=1024)
 def parsed(rule: str) -> Hypothesis:
-    """Parse a written rule, with a cache, because parsing takes as long as solving a small world."""
+    """Parse a written rule into a hypothesis; results are cached, because parsing takes as long as solving a small
+    world.
+    """
     return parse(rule)
 
 
 @lru_cache(maxsize=32768)
 def solved(rule: str, world: FiniteWorld) -> Array:
-    """Return the move probabilities of a written rule in a world, ``[S, 4]``, with a cache."""
+    """Return the move probabilities of an agent that follows a written rule in a world, ``[S, 4]``; results are cached.
+
+    Raises:
+        Undefined: the rule is undefined in the world.
+    """
     return np.asarray(parsed(rule).solved(world).policy[0])
 
 

@@ -49,7 +49,9 @@ CONDITIONS: Final[tuple[Condition, ...]] = get_args(Condition)
 
 
 class UtilityRow(StrictRecord):
-    """One measured value of a utility over features of the states, in worlds in which goal and corner are apart.
+    """One measured value of a utility that was fitted to an organism, in worlds in which goal and corner are apart.
+
+    The utility is a linear function of features of the states, such as the organism's activations there.
 
     Attributes:
         organism: name of the organism.
@@ -71,13 +73,20 @@ class UtilityRow(StrictRecord):
 
     @property
     def answer(self) -> str:
-        """The answer by the rule in docs/small-learners.md."""
+        """What the interval of the value shows.
+
+        For a preference it is "goal", "corner" or "not shown"; for nats "above uniform", "below uniform" or "not
+        shown".
+        """
         words = ("goal", "corner") if self.measure == "preference" else ("above uniform", "below uniform")
         return words[0] if self.value[1] > 0 else words[1] if self.value[2] < 0 else "not shown"
 
 
 def hidden_utilities(out: Path, *, stage: Display = lines) -> list[UtilityRow]:
-    """Fit utilities over the hidden states of both organisms; a second call resumes.
+    """Run the experiment of this module: fit utilities over the hidden states of both organisms that come with
+    goalscope.
+
+    A second call with the same directory resumes.
 
     Args:
         out: directory for one file of results per organism.
@@ -105,7 +114,16 @@ def hidden_utilities(out: Path, *, stage: Display = lines) -> list[UtilityRow]:
 
 
 def examine(name: str, folder: Path, card: Card) -> Iterator[UtilityRow]:
-    """Measure one organism; yield the scores and preferences of the utilities that were fitted to it."""
+    """Fit utilities to one organism, for each kind of features and each condition, and measure them.
+
+    Args:
+        name: name of the organism.
+        folder: its folder.
+        card: its card, with its measured behaviour.
+
+    Yields:
+        The score and the preference of each utility in worlds that did not fit it.
+    """
     separating, coinciding = (
         worlds_of("goal", placed, "separating", WORLDS, _SEED) for placed in ("apart", "together")
     )
@@ -190,7 +208,14 @@ def _prompts(world: FiniteWorld) -> Numbers:
 
 
 def tells(rows: Sequence[UtilityRow], features: Features, condition: Condition, layer: int | None) -> bool:
-    """Return whether the utilities of both organisms prefer what the organism pursues."""
+    """Return whether utilities over given features tell the two organisms apart.
+
+    They do if the utility of the goal seeker prefers the goal, and that of the corner seeker prefers the corner.
+
+    Args:
+        rows: values from `hidden_utilities`.
+        features, condition, layer: which utilities are meant, see `UtilityRow`.
+    """
     answers = {
         row.organism: row.answer
         for row in rows

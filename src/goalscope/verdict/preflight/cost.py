@@ -245,7 +245,7 @@ class Cost:
             charges for failed requests is not known.
         usd: USD for these tokens, None without prices.
         expected_usd: USD for estimated prompts and outputs of an expected length; None if no length is given.
-        prices: USD per token of the model, None if they are unknown.
+        prices: prices of the tokens of the model, None if they are unknown.
     """
 
     name: str
