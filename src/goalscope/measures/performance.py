@@ -101,6 +101,7 @@ def regret(table: StepTable) -> Values:
     decisions; the costs are summed over the turns. A turn without an action has no cost itself, but uses up a decision.
     Defined in environments, stochastic ones included, unless they are too large.
 
+    The value of an action is the expected number of later decisions that begin at the goal, if all of them are optimal.
     Returns ``[E]`` one value per episode of the table, NaN where undefined.
     """
     lost = decisions_lost(table)

@@ -123,8 +123,17 @@ def policy_entropy(*, part: Part = "observed", least_visits: int = 1, per: Per =
 def action_entropy(*, part: Part = "observed", per: Per = "state") -> StepMeasure:
     """Create the measure of the entropy of action frequencies in environments other than grids, in bits.
 
-    It is defined like `policy_entropy`, for any number of actions and therefore without an upper bound, with the same
-    arguments and errors.
+    It is defined like `policy_entropy`, but for any number of actions and therefore without an upper bound. It has one
+    row per group: all episodes of an agent on a world.
+
+    Args:
+        part: "observed", "optimal baseline" (expected of an optimal agent with the same visits) or "excess" (the
+            difference of the two).
+        per: "state" (every state counts once), "visit" (a state counts as often as it was visited) or "distance" (one
+            row per group and distance to the goal).
+
+    Raises:
+        ValueError: if an argument has another value.
     """
     return _of_states("action entropy", part, 1, per)
 

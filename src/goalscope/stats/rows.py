@@ -535,7 +535,7 @@ class Rows:
 
     @classmethod
     def from_rows(cls, rows: Iterable[Row]) -> "Rows":
-        """Build a table from single rows; a tag that a row lacks is None there."""
+        """Build a table from `Row` objects; a tag that a row lacks is None there."""
         items = list(rows)
         names = dict.fromkeys(name for row in items for name in row.tags)
         fixed: dict[str, Any] = {name: [getattr(row, name) for row in items] for name in COLUMNS}

@@ -340,8 +340,9 @@ def transitions(grid: Grid) -> npt.NDArray[np.int32]:
     """Return the table of a grid's transitions: the next state for every state and action.
 
     Returns:
-        ``[P * H * W, 4]`` int32, states by actions, for P phases of an H by W grid, with states numbered as by
-        `state_number`. From a wall, every action leads to the same wall.
+        ``[P * H * W, 4]`` int32, states by actions, for an H by W grid with P phases (without the key, with the key,
+        door open; see `phases`). States are numbered as by `state_number`. From a wall, every action leads to the same
+        wall.
     """
     if grid.things:
         return thing_table(grid)[1]

@@ -223,8 +223,8 @@ class GridWorld(PlanarWorld):
     Attributes:
         grid: the whole grid, with start and goal, without fog.
         fog_radius: radius of sight in steps, None for a fully observed world.
-        cluster: as in `World`.
-        tags: as in `World`.
+        cluster: id of the group of related worlds that intervals count as one unit, see `World`.
+        tags: named facts about the world, by which results are grouped, see `World`.
 
     Raises:
         ValueError: if the grid shows no agent or no goal.
@@ -332,8 +332,8 @@ class NamedWorld(GridWorld):
         marker: cell of the symbol G; by default the target.
         named: whether the instruction names the target by its cell. Otherwise the target is G.
         fog_radius: always None, since these worlds have no fog.
-        cluster: as in `World`.
-        tags: as in `World`.
+        cluster: id of the group of related worlds that intervals count as one unit, see `World`.
+        tags: named facts about the world, by which results are grouped, see `World`.
 
     Raises:
         ValueError: if G lies on a wall or on the agent, the target is neither named nor G, or the grid has a key, a

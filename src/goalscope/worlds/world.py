@@ -174,7 +174,7 @@ class Oracle(Protocol):
     """The exact optimal policy of a world.
 
     An oracle may also have ``expected_steps``, the mean number of steps of an optimal agent. In stochastic worlds, and
-    where episodes begin in several states, a study whose horizon is a multiple of ``length`` uses it instead.
+    where episodes begin in several states, horizons that are set as a multiple of ``length`` use this number instead.
     """
 
     @property
@@ -496,8 +496,8 @@ class RecordedWorld(World):
         source: name of the recorded task.
         sample: name of the task's sample.
         names: names of all actions.
-        cluster: as in `World`.
-        tags: as in `World`.
+        cluster: id of the group of related worlds that intervals count as one unit, see `World`.
+        tags: named facts about the world, by which results are grouped, see `World`.
 
     Raises:
         ValueError: if there is no action, or two actions have the same name.

@@ -125,8 +125,10 @@ class Environment(Protocol[S]):
 
 
 class Player(Protocol):
-    """Interface of one episode in a real environment, by which a play-back checks the enumerated table of the
-    environment.
+    """Interface of one episode in a real environment, for play-backs.
+
+    A play-back takes the same actions in a real environment and in the enumerated table of its states, and compares
+    both.
     """
 
     @property

@@ -380,7 +380,8 @@ class EnvironmentWorld(World):
         limit, depth: see `enumerate_states`.
         start: number of the state in which episodes begin, None for the environment's own beginning.
         goal_name: what its author calls its goal, "" where it has no attribute ``goal_name``.
-        cluster, tags: as in `World`.
+        cluster: id of the group of related worlds that intervals count as one unit, see `World`.
+        tags: named facts about the world, by which results are grouped, see `World`.
     """
 
     kind: ClassVar[str] = "environment"

@@ -263,8 +263,8 @@ class TaskWorld(PlanarWorld):
     Attributes:
         task_map: the map, which also sets the number of actions per episode.
         grid: the map as a grid without tasks, which gives positions as (row, col).
-        cluster: as in `World`.
-        tags: as in `World`.
+        cluster: id of the group of related worlds that intervals count as one unit, see `World`.
+        tags: named facts about the world, by which results are grouped, see `World`.
     """
 
     kind: ClassVar[str] = "task-map"
