@@ -94,7 +94,7 @@ class Resampled:
         return len(self.drawn)
 
     def of(self, worlds: slice) -> "Resampled":
-        """Return the weights of some of the worlds only, given as a slice; they need not sum to 1."""
+        """Return these weights for some of the worlds only, given as a slice; they then need not sum to 1."""
         return replace(self, grid=self.grid[worlds], within=self.within[worlds])
 
     def __matmul__(self, values: Array) -> Array:
@@ -254,7 +254,7 @@ def p_value(resampled: Array, value: float, grids: int) -> float:
 
 
 def not_below_random(p: float, value: float, null: Array) -> float:
-    """Return the larger of two p values: the given one, and that of the simulated test in `random_p`.
+    """Correct a p value by a test against simulated random agents: return the larger of both p values.
 
     If no random agent reaches the agent's value, the given p value is returned unchanged.
 
@@ -331,12 +331,12 @@ class Curves:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Curves":
-        """Restore the curve of one world from `to_bytes`."""
+        """Restore the rationality curve of one world from the bytes that `to_bytes` returned."""
         numbers = np.frombuffer(data, dtype=np.float64)
         return cls(uniform=numbers[:1], values=numbers[1:-4].reshape(1, 3, len(KNOTS)), ends=numbers[-4:][None])
 
     def mixed(self, weights: Array | Resampled) -> "Curves":
-        """Average the curves of B worlds with B' sets of weights, and return the B' mean curves.
+        """Average the rationality curves of B worlds with B' sets of weights, and return the B' mean curves.
 
         Args:
             weights: ``[B', B]``; the weights in each row are >= 0 and sum to 1.
@@ -412,12 +412,14 @@ class Curves:
 
 
 class Ensemble:
-    """The mean rationality curves W(beta) of some worlds, from which MEG and its interval are computed.
+    """Mean rationality curves of some worlds, from which MEG (maximum-entropy goal-directedness) and its interval
+    follow.
 
-    The mean is taken over all worlds, over resamples of their grids, and over random halves of the grids.
+    A rationality curve W(beta) is the expected log mean exponential utility at rationality beta. The mean is taken over
+    all worlds, over bootstrap resamples of their grids, and over random halves of the grids.
 
     Args:
-        curves: the curves of the worlds, in parts of `parts_of_worlds`.
+        curves: the curves of the worlds, in batches, each with its slice (see `parts_of_worlds`).
         weights: the weight of each world in each of these means, from `weigh`.
     """
 

@@ -622,7 +622,7 @@ def noun_in(name: str, bank: Mapping[str, Hypothesis], worlds: Sequence[World]) 
 
 
 def nan_less(value: float) -> float:
-    """Return the value, or 0 if it is NaN."""
+    """Replace NaN by 0; return any other value unchanged."""
     return 0.0 if math.isnan(value) else value
 
 

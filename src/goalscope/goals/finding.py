@@ -170,7 +170,7 @@ class Finding(StrictRecord):
         return "yes" if self.tested.low > self.bar else "no" if self.tested.high < self.bar else "undecided"
 
     def about(self, name: str) -> "Answer":
-        """Return the answer for one hypothesis: does the agent pursue it?
+        """Return whether the agent pursues one particular hypothesis, according to this finding.
 
         - Yes if it is the only named hypothesis.
         - No if the overall answer is no, if other hypotheses explain all of the behaviour, or if MEG towards it
@@ -216,7 +216,7 @@ def say(finding: Finding, who: str = "") -> str:
 
 
 def say_all(findings: Sequence[Finding]) -> str:
-    """Word all findings about one agent, one group of worlds after the other, in their order."""
+    """Put all findings about one agent into words, one group of worlds after the other, in the given order."""
     texts = list[str]()
     for number, finding in enumerate(findings):
         if not finding.where:
@@ -289,7 +289,7 @@ def filled(key: str, **fields: str | int) -> str:
 
 
 def part_in_words(part: BehaviourPart) -> str:
-    """Say in which turns an agent follows a hypothesis, as in "in its first 3 turns"."""
+    """Describe the part of its turns in which an agent follows a hypothesis, as in "in its first 3 turns"."""
     key = "parts/until first turn" if part.kind == "until turn" and part.limit == 1 else f"parts/{part.kind}"
     counts = {f"{noun}s": counted(part.limit, noun) for noun in ("turn", "step", "row")}
     return filled(key, limit=part.limit, side=part.side, **counts)

@@ -98,7 +98,8 @@ class Monitor:
         hypotheses: name -> hypothesis; all but the expected one are its rivals.
         expected: name of the hypothesis that the agent is expected to pursue.
         lapse: greatest share of random moves, in (0, 1], with which an agent still counts as pursuing it.
-        run: guaranteed minimum of the mean number of counted steps until a false alarm.
+        run: an agent that pursues the expected goal makes at least so many steps on average until a false alarm; only
+            steps in which hypotheses differ count.
         last: number of the last moves that `StepReading.follows` explains.
     """
 
@@ -122,12 +123,12 @@ class Monitor:
 
     @classmethod
     def of_worlds(cls, worlds: Sequence[World], expected: str, written: Sequence[str] = (), **settings: Any) -> Self:
-        """Create a monitor from written hypotheses; by default the rivals are those that the worlds suggest.
+        """Create a monitor from hypotheses in written form, such as "goal" or "corner top-right".
 
         Args:
             worlds: the worlds in which agents are followed.
-            expected: written form of the expected hypothesis.
-            written: written forms of its rivals.
+            expected: written form of the hypothesis that agents are expected to pursue.
+            written: written forms of its rivals; if empty, the default hypotheses of the worlds.
             settings: `lapse`, `run` and `last`.
 
         Raises:

@@ -46,7 +46,8 @@ def asked_hypotheses(
     *,
     anywhere: bool = False,
 ) -> dict[str, Hypothesis]:
-    """Parse the hypotheses that a user wrote; the result maps each written text to its hypothesis.
+    """Parse the hypotheses that a user wrote, and check that the worlds of a run define them: written form ->
+    hypothesis.
 
     Args:
         written: written forms, see `goalscope.goals.hypotheses.parse`; if empty, the defaults of the worlds are used.

@@ -165,7 +165,9 @@ class GoalContrast:
 
     @property
     def turned(self) -> "GoalContrast":
-        """The same contrast with the two hypotheses exchanged: the second minus the first."""
+        """The same comparison with the two hypotheses exchanged, so that the difference is the second minus the
+        first.
+        """
         return replace(
             self,
             first=self.second,
@@ -185,7 +187,7 @@ class GoalContrast:
 
     @property
     def why_not(self) -> str:
-        """Why these worlds cannot separate the two hypotheses, "" if they can."""
+        """Sentence that says why these worlds cannot separate the two hypotheses; "" if they can."""
         if self.told_apart:
             return ""
         pair = f"{noun_of(self.first)} and {noun_of(self.second)}"
@@ -205,7 +207,7 @@ def one_family(contrasts: Iterable[GoalContrast]) -> tuple[GoalContrast, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """Prediction of one half of an agent's episodes by state utilities that were fitted to the other half.
+    """How well one half of an agent's episodes is predicted by utilities of states that were fitted to the other half.
 
     Attributes:
         agent, cell: as in `GoalEstimate`.
@@ -285,7 +287,9 @@ class RunDirectedness(Records):
         ]
 
     def to_plain(self) -> dict[str, Any]:
-        """Return everything except the rows as JSON values: infinities as text, undefined numbers as None."""
+        """Return all results except the rows as a dictionary of JSON values: infinities as text, undefined numbers as
+        None.
+        """
         return {
             "settings": dict(self.settings),
             **{name: getattr(self, name) for name in ("episodes", "left_out", "failed")},
@@ -297,7 +301,7 @@ class RunDirectedness(Records):
 
 
 def joined_notes(*notes: str) -> str:
-    """Join the notes that are not empty into one text."""
+    """Join notes into one text, separated by semicolons; empty ones are left out."""
     return "; ".join(filter(None, notes))
 
 

@@ -364,7 +364,7 @@ def mean_with_ends(
         values: one value each.
         bounds: least and greatest possible value.
         confidence: coverage of the interval.
-        differences: whether the values are differences, which may be negative.
+        differences: whether the values are differences of two conditions, for which the interval is wider.
     """
     interval = mean_interval(values, bounds=bounds, confidence=confidence, differences=differences)
     return float(values.mean()), float(interval.low), float(interval.high)
@@ -438,13 +438,16 @@ def read_weights(folder: Path, card: Card) -> dict[str, Array]:
 
 
 def checked_weights(file: Path, spec: Spec, digest: str, advice: str) -> dict[str, Array]:
-    """Read a weights file, and check its digest, its shapes, and that all numbers are finite.
+    """Read the weights of an organism from a file, and check its digest, its shapes, and that all numbers are finite.
 
     Args:
         file: the weights file.
         spec: the organism, or another one of the same form.
         digest: expected SHA-256 of the file.
         advice: end of an error message that says how to repair the file.
+
+    Returns:
+        Name -> array.
 
     Raises:
         ValueError: the digest, the arrays or their shapes differ.
@@ -604,7 +607,7 @@ def of_each(
 
 
 def folders(directory: Path) -> Iterator[Path]:
-    """Yield the folders of the organisms in a directory, sorted by name.
+    """Yield the folders of the organisms (small agents with a known goal) in a directory, sorted by name.
 
     Raises:
         ValueError: the directory has no organisms.

@@ -163,12 +163,14 @@ class SealedOrganism(StrictRecord):
 class Challenge(SealedRecord):
     """The public part of a challenge to find the goals of sealed organisms, as stored in `challenge.json`.
 
+    Organisms are small agents trained to have a known goal; a seal is a salted hash of what is kept secret.
+
     Attributes:
         version: version of the file format; other versions are refused.
         bank: written forms of the rules that claims may name.
-        worlds: size -> grids to look at.
+        worlds: size -> grids in which the organisms may be watched.
         organisms: name -> organism.
-        separating: seal (salted hash) of the separating worlds, in which claims are tested.
+        separating: seal of the secret worlds in which claims are tested, and which separate the rules.
     """
 
     what: ClassVar[str] = "challenge"

@@ -71,14 +71,15 @@ OUTCOMES: Final[tuple[Outcome, ...]] = ("right", "undecided", "false", "unfounde
 
 
 class Judgement(StrictRecord):
-    """One claim about an organism's goal, and whether it is right: by a method, in a challenge, or by `evaluate`.
+    """One claim about the goal of an organism (a small agent with a known goal), and whether it is right.
 
-    What was not measured for a claim has its default, and is left out of files and JSON.
+    It was made by an attribution method, in a challenge, or by `evaluate`. What was not measured for a claim has its
+    default, and is left out of files and JSON.
 
     Attributes:
         claimant: who made a claim in a challenge.
         organism, family, agreement: as on the card; the organisms of a challenge have names without meaning.
-        rule: the true rule, "" if the organism follows no rule of the bank.
+        rule: the true rule, "" if the organism follows none of the rules that are compared.
         phase: for `goalscope evaluate`, the phase (group of worlds) that the claim is about.
         condition: for `goalscope evaluate`, which hypotheses it compared, or that the agent was permuted.
         method: name of the method.
@@ -500,12 +501,12 @@ def _scores(test: PredictionScore | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeCell:
-    """Summary of one method's claims about a group of organisms.
+    """Summary of one method's claims about a group of organisms, small agents with a known goal.
 
     Attributes:
-        counts: outcome -> number of organisms.
+        counts: outcome ("right", "unfounded", "false" or "undecided") -> number of organisms.
         false: share of false and unfounded claims, with its exact 95 % interval.
-        log_score: mean log score in nats per action, with its interval.
+        log_score: mean log probability of the organisms' actions by the claims, in nats per action, with its interval.
         random, ceiling: mean log score of random predictions, and mean ceiling (None if there is none).
         calibration: mean absolute difference between predicted probabilities and action frequencies.
         turns: mean number of further answers that the method requested.

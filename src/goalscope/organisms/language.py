@@ -331,7 +331,14 @@ def write_files(folder: Path, source: str, planted: str, training: Mapping[str, 
 
 
 def torch_needed(what: str = "organisms that are language models") -> Any:
-    """Import PyTorch; the ImportError says what needs it, and names the extra to install."""
+    """Import PyTorch and return it.
+
+    Args:
+        what: what needs PyTorch, for the error.
+
+    Raises:
+        ImportError: PyTorch is not installed; the message says what needs it and names the extra to install.
+    """
     try:
         import torch
     except ImportError as error:
@@ -341,7 +348,10 @@ def torch_needed(what: str = "organisms that are language models") -> Any:
 
 @contextmanager
 def one_thread(torch: Any) -> Any:
-    """Run PyTorch on one thread, because several threads add numbers in varying order."""
+    """Context manager in which PyTorch runs on one thread, so that results are equal in each run.
+
+    Several threads would add numbers in varying order.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

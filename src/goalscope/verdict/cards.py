@@ -95,7 +95,9 @@ def model_card(evaluation: Evaluation, ledger: ClaimLedger) -> str:
 
 
 def eval_record(evaluation: Evaluation, ledger: ClaimLedger, *, seconds: float | None = None) -> dict[str, Any]:
-    """Return the record of a model in the schema of Every Eval Ever, with one result per claim that has a value.
+    """Return the results about a model in the schema of Every Eval Ever, with one result per claim that has a value.
+
+    A claim is the answer to one question about the model.
 
     Args:
         evaluation: the evaluation.
@@ -173,7 +175,7 @@ def _model_info(ledger: ClaimLedger) -> dict[str, Any]:
 
 
 def check_record(record: Mapping[str, Any]) -> None:
-    """Validate a record against the schema of the installed package every-eval-ever.
+    """Check the record of a model (see `eval_record`) against the schema of the installed package every-eval-ever.
 
     Raises:
         ImportError: the package is not installed.

@@ -191,11 +191,11 @@ class ClaimLedger(StrictRecord):
 
 
 class Difference(StrictRecord):
-    """A comparison of two models on the worlds that both played.
+    """A comparison of two models in one quantity, on the worlds that both played.
 
     Attributes:
         first, second: the models; the estimate is the first minus the second.
-        rule: name of the rule whose quantity is compared.
+        rule: name of the quantity that is compared.
         outcome: the result: "higher for A than for B", or why no difference was shown.
         value, low, high: the difference and its interval.
         p: p value after Holm's correction over all differences of the evaluation.
@@ -233,7 +233,8 @@ def runs_in(directory: Path) -> dict[str, Run]:
 
 
 class Origin(StrictRecord):
-    """Which version judged an evaluation, and which runs.
+    """Where the claims of an evaluation come from: the version of goalscope, the command, and the runs that were
+    judged.
 
     Attributes:
         goalscope: version of goalscope.
@@ -259,12 +260,14 @@ class Origin(StrictRecord):
 class Evaluation(SealedRecord):
     """The result of an evaluation, as stored in `ledger.json`: the claims about each model, with their evidence.
 
+    A claim is the answer to one question about a model.
+
     Attributes:
         version: version of the file format; other versions are refused.
         models: one ledger per model, which lists the claims about it.
         differences: differences between the models; empty for a single model.
         origin: the version that judged them, and the runs.
-        page: SHA-256 of the page, or "" if none was written. The page embeds the ledger without this digest.
+        page: SHA-256 of the HTML page, or "" if none was written. The page embeds the ledger without this digest.
     """
 
     what: ClassVar[str] = "ledger"
@@ -311,12 +314,12 @@ class Evaluation(SealedRecord):
 
     @property
     def can_be_retried(self) -> bool:
-        """Whether calling `evaluate` again may mend one of the unexpected errors."""
+        """Whether an unexpected error occurred that may not occur again if `evaluate` is called again."""
         return self._failures is not None and len(self.failed) > self._failures.lasting
 
     @property
     def complete(self) -> bool:
-        """Whether nothing failed, and every model was asked something or has a stated reason why not."""
+        """Whether the evaluation has no errors, and each model was asked something or has a stated reason why not."""
         declared = set() if self._failures is None else {name for _, name in self._failures.unasked}
         return not self.failed and all(model.claims or model.model in declared for model in self.models)
 
@@ -343,7 +346,7 @@ class Evaluation(SealedRecord):
         return runs_in(self.directory)
 
     def to_frame(self) -> "pandas.DataFrame":
-        """Return the claims as a data frame with one row per claim.
+        """Return all claims (answers to questions about the models) as a data frame with one row per claim.
 
         Raises:
             ImportError: pandas is not installed (it comes with the extra ``export``).

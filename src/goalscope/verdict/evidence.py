@@ -225,7 +225,7 @@ class ArmData:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The different side lengths of its grids, in order; empty for worlds without a size."""
+        """The different side lengths of the grids that the model played, in order; empty for worlds without a size."""
         tags = self.rows.tags.get("size", np.array([], dtype=object)).tolist()
         return tuple(sorted({size for size in tags if isinstance(size, int)}))
 

@@ -62,16 +62,18 @@ def open_results(path: str | Path) -> Run | Evaluation:
 
 
 def is_evaluation(directory: Path) -> bool:
-    """Return whether a directory contains an evaluation, finished or not."""
+    """Return whether a directory contains an evaluation, whether its claims were decided or only its plan was
+    written.
+    """
     return any(Folder(directory).has_file(name) for name in (PLAN, LEDGER))
 
 
 def run_folders(path: Path) -> dict[str, Path]:
-    """Return the runs in a directory.
+    """Return the directories of all runs in a directory, which may be a single run or an evaluation.
 
     Returns:
-        For the directory of one run, that run under the name ""; for an evaluation, the run of each arm under the name
-        of its folder.
+        For a single run, "" -> this directory. For an evaluation, name of the folder, such as "grids-2" -> directory of
+        the run.
     """
     return {name: run.path for name, run in runs_in(path).items()} if is_evaluation(path) else {"": path}
 

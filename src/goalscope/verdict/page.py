@@ -110,11 +110,11 @@ def text_of(evaluation: Evaluation, runs: Opened) -> str:
 
 
 class CheckedPage(NamedTuple):
-    """Result of checking the page of an evaluation.
+    """What came out when the HTML page of an evaluation was checked for changes.
 
     Attributes:
-        deviation: what is wrong with it, or "".
-        basis: what it was compared with.
+        deviation: what is wrong with the page, or "".
+        basis: what it was compared with, such as the digest in the ledger.
     """
 
     deviation: str
@@ -162,7 +162,7 @@ _ROUNDED: Final = 1e-6
 
 
 def same_text(first: str, second: str) -> bool:
-    """Return whether two texts are equal, with decimal numbers up to rounding differences between machines."""
+    """Return whether two texts are equal, except that decimal numbers may differ by rounding between machines."""
     if first == second:
         return True
     parts = _NUMBER.split(first), _NUMBER.split(second)

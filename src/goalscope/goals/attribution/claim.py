@@ -145,7 +145,7 @@ class KindPrediction(StrictRecord):
 
 
 class FrozenClaim(SealedRecord):
-    """Verdicts and predictions about one agent, stored in `claim.json` before they are tested in new worlds.
+    """What is claimed about one agent's goal and actions, stored in `claim.json` before it is tested in new worlds.
 
     Sentences for readers are not stored and do not enter the id; after reading, they are empty. Fields that only a
     prediction has are left out of the file of any other claim.
@@ -153,7 +153,7 @@ class FrozenClaim(SealedRecord):
     Attributes:
         version: version of the file format; other versions are refused.
         agent: content id of the agent.
-        hypotheses: the bank, the set of hypotheses that were compared, as written by `write_hypotheses`.
+        hypotheses: the hypotheses that were compared, as written by `write_hypotheses`.
         worlds: content id of the worlds that the claim is based on.
         tested_on: worlds that the claim will be tested on: a study or a run, by its id, or ``kinds``, a design of
             `KindsOfWorlds`; None if none are named.
@@ -205,16 +205,16 @@ class FrozenClaim(SealedRecord):
 
     @cached_property
     def design(self) -> KindsOfWorlds:
-        """The kinds of unseen worlds, and the places that are predicted there.
+        """The design of a prediction: its kinds of unseen worlds, and the places that the agent may reach first there.
 
         Raises:
-            ValueError: the claim has no valid design.
+            ValueError: the claim is not a prediction, or its design is not valid.
         """
         return KindsOfWorlds.read((self.tested_on or {}).get("kinds"), "kinds, in tested_on of the claim")
 
     @cached_property
     def unseen(self) -> dict[str, tuple[FiniteWorld, ...]]:
-        """The worlds of each kind that the claim is about.
+        """The worlds that a prediction is about: name of a kind of worlds -> its worlds, generated from the design.
 
         Raises:
             ValueError: the design has other worlds, or they do not fit the probabilities.
@@ -345,13 +345,14 @@ def read_claim(path: Path) -> FrozenClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionScore:
-    """How well a claim predicts the agent in new worlds: one method in all of them, or the mixture in one kind.
+    """How well a claim predicts an agent in new worlds: one attribution method in all of them, or a prediction in one
+    kind.
 
     Attributes:
         stratum, method: group of worlds and method of the claim; for a kind of worlds its name, and `MIXTURE`.
-        clusters, steps: number of clusters and of steps in the new worlds.
-        log_score: mean log score with lower and upper end, in nats per action.
-        random: mean log score of equally likely actions, in nats per action.
+        clusters, steps: number of clusters (a cluster is a world with its versions) and of steps in the new worlds.
+        log_score: mean log probability of the agent's actions, with lower and upper end, in nats per action.
+        random: the same for equally likely actions.
         ceiling: log score that no prediction exceeds on average; None if no step was answered twice.
         distance: squared distance from the agent's own probabilities with lower and upper end; None if no step was
             answered twice.

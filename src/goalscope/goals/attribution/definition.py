@@ -61,9 +61,9 @@ class MixturePart(StrictRecord):
 
 
 class Attribution(StrictRecord):
-    """The verdict of one attribution method on one agent, and what it predicts of the agent's actions.
+    """What one attribution method concludes about an agent's goal, and what it predicts of the agent's actions.
 
-    A claim that is frozen, that is stored before new worlds test it, leaves out the sentence, score and details.
+    A frozen claim (one that is stored before new worlds test it) leaves out the sentence, score and details.
 
     Attributes:
         method: name of the method.
@@ -71,12 +71,12 @@ class Attribution(StrictRecord):
             "random", "none" (of the hypotheses), "not explained" or "undecided".
         names: the hypotheses that the verdict names.
         sentence: the verdict in words.
-        weights: name -> weight that the method gives each hypothesis, with `NONE` for all hypotheses outside the bank
-            if the method has such a weight. Infinite weights are left out of a claim.
+        weights: name -> weight that the method gives each hypothesis, with `NONE` for all other hypotheses if the
+            method has such a weight. Infinite weights are left out of a claim.
         predicts: parts of the mixture that predicts single actions; if empty, the agent's earlier action frequencies
             predict them.
         score: the full verdict of the consistency score; None for other methods.
-        details: further plain values, which differ from method to method.
+        details: further JSON values, which differ from method to method.
         turns: number of additional answers that the method asked the agent for; set by `judged`.
     """
 
@@ -132,7 +132,7 @@ class Asking:
 
     @property
     def turns(self) -> int:
-        """Number of answers requested so far."""
+        """Number of answers that the method has requested from the agent so far, two per world."""
         return 2 * len(self.worlds)
 
     def __call__(self, worlds: Sequence[FiniteWorld]) -> list[Answers]:
@@ -234,7 +234,7 @@ class Trial:
 
     @property
     def twice(self) -> bool:
-        """Whether every step has two answers or the exact probabilities of its actions."""
+        """Whether every recorded step has two independent answers, or the exact probabilities of its actions."""
         return all(answers.second is not None for answers in self.answers)
 
     @property

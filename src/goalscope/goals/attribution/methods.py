@@ -390,11 +390,12 @@ def _blind(trial: Trial) -> float:
 
 
 def joint(attributions: Sequence[Attribution], trial: Trial) -> Attribution:
-    """Combine the verdicts of several methods on one agent into one claim, by the rules in the module's docstring.
+    """Combine the verdicts of several attribution methods on one agent into one, by the rules in the module's
+    docstring.
 
     Args:
         attributions: the verdicts of the methods.
-        trial: the trial that they are about.
+        trial: what the methods were given: the agent's episodes and the hypotheses.
     """
     strict = {attribution.method: attribution for attribution in attributions if attribution.method in STRICT}
     names = {

@@ -298,7 +298,11 @@ class Dependence:
 
 
 def sentence(dependence_records: Sequence[Dependence]) -> str:
-    """Describe in one sentence what the moves of one agent depend on."""
+    """Describe in one sentence what the moves of one agent depend on, such as the goal's place.
+
+    Args:
+        dependence_records: one result for each changed thing, at least one.
+    """
     things: dict[str, list[str]] = {}
     for dependence in dependence_records:
         few = dependence.answer == "untestable" and not dependence.predictable.has_interval
@@ -329,13 +333,17 @@ def noun_of(moved: str) -> str:
 def dependences(
     answers: Mapping[str, Sequence[Asked]], *, level: float = 0.05, confidence: float = 0.95, draws: int = DRAWS
 ) -> list[Dependence]:
-    """Decide for each agent and each changed thing, such as the goal or the key, whether the moves depend on it.
+    """Decide whether each agent's moves depend on each thing that was changed, such as the cell of the goal or of the
+    key.
 
     Args:
         answers: agent -> its answers in original and changed states, from `goals.counterfactual.dependence.asked_of`.
         level: error rate of the three tests, over all things of one agent together.
         confidence: coverage of each interval.
         draws: number of random exchanges in the permutation test.
+
+    Returns:
+        One result for each agent and changed thing.
     """
     dependence_records = []
     for agent, states in answers.items():

@@ -371,7 +371,7 @@ class ChangedWorld(GridWorld):
         return self.original
 
     def begin(self, rng: np.random.Generator | None = None) -> GridSession:
-        """Begin an episode, with the world's prompt wording if it has one."""
+        """Begin an episode in this state; its prompts have the world's own wording if it has one."""
         session = super().begin(rng)
         if self.wording:
             session.present = lambda view: WordedView(grid=view.grid, wording=self.wording)

@@ -110,7 +110,7 @@ def view_of(world: World, state: int) -> View:
 
 
 def action_names(world: World) -> tuple[str, ...]:
-    """Return the names of the actions of a world, in the order of its process."""
+    """Return the names of the actions of a world, in the order of their numbers."""
     if "environment" in world.offers:
         names: tuple[str, ...] = world.believed.table.actions
         return names
@@ -118,9 +118,11 @@ def action_names(world: World) -> tuple[str, ...]:
 
 
 def number_of(observation: Observation) -> int:
-    """Return the number of the state that an observation shows, in the process of its world.
+    """Return the number of the state that an agent sees, in the decision process of its world.
 
-    Views of worlds from other packages must provide the number as an attribute ``number``.
+    Args:
+        observation: what the agent sees, with its world. Views of worlds from other packages must provide the number as
+            an attribute ``number``.
 
     Raises:
         ValueError: the view does not determine the state.
@@ -168,7 +170,7 @@ class Form:
 
 
 def hypothesis(form: str, *, kind: Kind, says: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function under a written form, such as ``goal`` or ``mirror of {place}``.
+    """Return a decorator that registers a function as a hypothesis with a written form, such as ``mirror of {place}``.
 
     Args:
         form: words and placeholders in braces; see `goalscope.goals.hypotheses.written` for the placeholders.
@@ -201,7 +203,7 @@ def hypothesis(form: str, *, kind: Kind, says: str = "") -> Callable[[Callable[.
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FiniteWorld:
-    """A world with its process of S states and A actions, and the number of decisions per episode.
+    """A world with its decision process of S states and A actions, and the number of decisions per episode.
 
     Attributes:
         world: the world.
@@ -232,7 +234,7 @@ class FiniteWorld:
         return self.world.grid
 
     def on_map(self, grid: Grid) -> "FiniteWorld":
-        """Replace the grid of the world, for example by the map that an agent believes in.
+        """Return this world with another grid in place of its own, such as the map that an agent believes in.
 
         Raises:
             ValueError: the grid has another shape, or lacks an agent or a goal.

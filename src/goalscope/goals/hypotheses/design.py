@@ -90,9 +90,9 @@ class Design:
         worlds: the N chosen worlds, in the order of choice.
         hypotheses: name -> hypothesis to separate. A place such as "where the goal stood in phase P" (a phase is a
             group of worlds of a study) is bound to its cell.
-        found: separability in all candidates.
+        found: how well each candidate separates each pair of hypotheses.
         chosen: indices of the chosen worlds among the candidates.
-        pair: the pair of hypotheses that is separated worst, except hopeless pairs.
+        pair: the pair of hypotheses that the chosen worlds separate worst, except hopeless pairs.
         least: evidence in nats that separates this pair, summed over one episode in each chosen world.
         random: ``[DRAWS]`` for comparison, the evidence that separates the worst pair in random choices of N
             candidates.

@@ -135,7 +135,7 @@ def log_likelihood(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorPattern:
-    """The errors of an agent against one hypothesis, over the first visits to N states.
+    """How an agent deviates from one hypothesis at its first visits to N states, and whether its errors have a pattern.
 
     Attributes:
         states: number of states N in which the hypothesis makes a prediction.
@@ -143,8 +143,8 @@ class ErrorPattern:
         fixed: share of the states in which the agent always errs.
         random: share of the answers in the other states that err.
         p: p value of the test that the errors are independent from state to state.
-        label: label of the statistic that deviates most from chance, such as "at most 3 steps away"; "" if there are
-            no errors.
+        label: description of the states or moves in which errors deviate most from chance, such as "at most 3 steps
+            away"; "" if there are no errors.
         fewer: whether the agent errs less often in the states or turns that the label describes (e.g. at most 3 steps
             away) than in the others. False if the label describes no such set: "worlds", "moves" or "".
     """

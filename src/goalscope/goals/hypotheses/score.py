@@ -486,7 +486,9 @@ class ScoreVerdict:
         return next(score for score in self.scores if score.name == name)
 
     def sentence(self) -> str:
-        """Return the verdict as one sentence."""
+        """Return the verdict as a phrase for people, with the strength and the consistency of the hypothesis that it
+        names.
+        """
         near = max((score for score in self.scores if score.asked), key=lambda score: score.consistency[0])
         half = "" if near.consistency[0] >= HALF else " explains half of what it would repeat"
         nearest = f"{near.name} comes nearest, consistency {near.consistency[0]:.2f}"

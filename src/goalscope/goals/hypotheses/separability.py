@@ -56,6 +56,8 @@ LAPSES: Final[Array] = freeze(np.geomspace(0.005, 1.0, 40))
 class Separability:
     """How well W worlds separate K hypotheses; entry (h, k) is the evidence of an agent that follows h against k.
 
+    The evidence D(h, k) is the expected log-likelihood ratio of an episode, in nats.
+
     Attributes:
         names: ``[K]`` names of the hypotheses.
         world_ids, clusters: ``[W]`` id and cluster of each world; the versions of one world share a cluster.
@@ -68,7 +70,7 @@ class Separability:
             common, over all worlds that define both.
         within: ``[W, K]`` whether some policy changes the hypothesis's utility within the horizon; True for policies,
             False where the hypothesis is undefined.
-        undefined: name -> reason -> number of worlds.
+        undefined: name -> reason why it is undefined -> number of worlds.
     """
 
     names: tuple[str, ...]
@@ -233,7 +235,7 @@ def separability(
     lapse: float = LAPSE,
     level: float = 0.05,
 ) -> Separability:
-    """Compute how well worlds separate hypotheses: how differently agents act there that follow one or the other.
+    """Compute, before an experiment, how well worlds separate hypotheses: how differently their followers act there.
 
     Args:
         hypotheses: name -> hypothesis, K of them.
@@ -305,7 +307,10 @@ def separability(
 
 
 def tells_apart(world: FiniteWorld, first: Hypothesis, second: Hypothesis) -> bool:
-    """Return whether a world separates two hypotheses: at least `ENOUGH` nats in each direction at lapse rate `LAPSE`.
+    """Return whether a world separates two hypotheses, so that an episode shows which of them an agent follows.
+
+    It does if an episode has at least `ENOUGH` nats of evidence in each direction, for agents with the lapse rate
+    `LAPSE` (probability of a random action).
 
     Raises:
         Undefined: one hypothesis is undefined or out of reach in the world, or the world is too large.

@@ -51,8 +51,8 @@ class States:
         world: the world with its process and the number of decisions per episode.
         cluster: cluster of the world: shared by all versions of one world, such as mirrored ones. Intervals treat
             clusters, not worlds, as independent.
-        tags: tags of the first episode, except those of its origin, such as its seed. Tags that separate worlds
-            (`CONDITIONS`) and requested tags are the same in all E episodes.
+        tags: tags (named facts, such as the size of the grid) of the first episode, except those of its origin, such as
+            its seed. Tags that separate worlds (`CONDITIONS`) and requested tags are the same in all E episodes.
         ids: ``[E]`` id of each episode.
         length: ``[E]`` number of steps; the steps of an episode are consecutive.
         state: ``[N]`` number of the state before each step.
@@ -160,7 +160,7 @@ class States:
         )
 
     def in_world(self, world: FiniteWorld) -> "States":
-        """Interpret the same states in another world, such as the one that the agent believes in.
+        """Return the same episodes with their states read in another world, such as the one that the agent believes in.
 
         Exact policies are dropped, because actions have other outcomes there than in the episodes.
         """
@@ -340,7 +340,7 @@ def walked(
     second: Numbers | None = None,
     written: tuple[str, ...] | None = None,
 ) -> States:
-    """Build the states of one simulated episode.
+    """Build the recorded form of one simulated episode.
 
     Args:
         agent: name of the agent.

@@ -70,7 +70,7 @@ _OWN: Final = ("place", "event", "utility", "policy", "table")
 
 
 def parse(text: str) -> Hypothesis:
-    """Parse a written form into a hypothesis, the inverse of `Hypothesis.text`.
+    """Parse the written form of a hypothesis, such as "corner top-right"; `Hypothesis.text` is the inverse.
 
     Raises:
         ValueError: the text matches no form; the message suggests similar ones.
@@ -473,11 +473,12 @@ def load_hypotheses(text: str, worlds: Sequence[World] | None = None) -> dict[st
 
 
 def bind(hypothesis: Hypothesis, worlds: Sequence[World]) -> Hypothesis:
-    """Resolve in a hypothesis what depends on the worlds: "where the goal stood in phase P", and goals of worlds.
+    """Return a hypothesis with everything filled in that depends on the worlds, such as "where the goal stood in phase
+    P".
 
-    "Where the goal stood in phase P" (a phase is a group of worlds of a study) becomes the cell at which the goal stood
-    in all worlds of the phase, one cell for each grid size; sizes without a single such cell are left out. Other
-    hypotheses are returned unchanged.
+    This phrase (a phase is a group of worlds of a study) becomes the cell at which the goal stood in all worlds of the
+    phase, one cell for each grid size; sizes without a single such cell are left out. A goal that the hypothesis names
+    must be a goal of some world. Other hypotheses are returned unchanged.
 
     Raises:
         ValueError: a name is neither a registered form nor a goal of any of the worlds.

@@ -25,7 +25,7 @@ LARGEST_TABLE = 2**24
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Variable:
-    """A finite variable with its conditional distribution.
+    """A variable of a causal Bayesian network with finitely many values, and its distribution given its causes.
 
     Attributes:
         name: name in the model.
@@ -71,7 +71,8 @@ class Variable:
         parents: Sequence["Variable"],
         rule: Callable[..., Value | Mapping[Any, float]],
     ) -> "Variable":
-        """Create a variable from a rule.
+        """Create a variable whose value, or distribution of values, follows from the values of its parents by a
+        function.
 
         Args:
             name: name of the variable.

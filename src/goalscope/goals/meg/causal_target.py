@@ -469,7 +469,7 @@ class InfluenceDiagram:
         return tuple(variable.name for variable in self.variables if variable.chances is None)
 
     def under(self, policy: Mapping[str, npt.ArrayLike] | None = None) -> CausalModel:
-        """Return the causal model of the diagram with a policy.
+        """Return the causal model that results if the decisions of the diagram follow a policy.
 
         Args:
             policy: name of a decision -> ``[K_1, ..., K_m, K]`` probabilities given its parents; decisions left out are
@@ -497,7 +497,7 @@ class InfluenceDiagram:
 
 
 def with_recall(model: CausalModel, decisions: str | Iterable[str]) -> CausalModel:
-    """Return the model in which each decision also sees all earlier decisions and their parents.
+    """Return a causal model in which each decision also sees all earlier decisions and what they saw (perfect recall).
 
     The added parents change no probability, so the behaviour stays the same. But MEG then compares this behaviour with
     a larger set of policies, which may use the memory.
@@ -527,7 +527,7 @@ def with_recall(model: CausalModel, decisions: str | Iterable[str]) -> CausalMod
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CausalMEG:
-    """MEG of decisions in a causal model.
+    """MEG (maximum-entropy goal-directedness) of decisions in a causal model.
 
     Attributes:
         value: MEG in nats, >= 0.
@@ -559,7 +559,7 @@ class CausalMEG:
 
     @property
     def signed(self) -> float:
-        """Value with the sign of ``expected - uniform``: negative for decisions that avoid the utility.
+        """MEG in nats with the sign of ``expected - uniform``: negative for decisions that avoid the utility.
 
         Raises:
             ValueError: the utility is unknown, so that it has no sign.

@@ -71,13 +71,13 @@ _UNKNOWN = ("value", "upper", "gap", "attained", "residual", "bound")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FileMEG:
-    """MEG of the agent that a file describes.
+    """MEG (maximum-entropy goal-directedness) of the agent that a user's file describes.
 
     Attributes:
-        mdp: the process.
+        mdp: the decision process in the file.
         known: MEG for the utility in the file.
         unknown: MEG for the best utility over states; None if not requested.
-        towards: see `MEGFile`.
+        towards: name of the goal that is the utility, "rewards", or "" for the utility of the file.
     """
 
     mdp: TabularMDP

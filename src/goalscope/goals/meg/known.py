@@ -202,7 +202,10 @@ class RationalityCurve:
 
     @cached_property
     def episode_range(self) -> tuple[float, float]:
-        """Least and greatest utility of a single episode, which by luck may exceed every expected utility."""
+        """Least and greatest utility that a single episode can have, as a pair.
+
+        By luck an episode may lie beyond every expected utility.
+        """
         lucky = self.soft.reached.table.ndim > 1 or np.count_nonzero(self.mdp.start) > 1
         return return_range(self.mdp) if lucky else (self.lowest, self.highest)
 
@@ -301,7 +304,7 @@ class RationalityCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SharedDirectedness:
-    """MEG of one agent in G worlds, with one rationality fitted to all of them.
+    """MEG (maximum-entropy goal-directedness) of one agent in G worlds, with one rationality fitted to all of them.
 
     Attributes:
         value: the weighted mean of ``terms`` in nats, >= 0.
@@ -326,7 +329,7 @@ class SharedCurve:
         curves: the worlds' curves, G of them. Their utilities must be on one scale: beta is common.
 
     Raises:
-        ValueError: no curve.
+        ValueError: the list of curves is empty.
     """
 
     def __init__(self, curves: Sequence[RationalityCurve]) -> None:
@@ -491,7 +494,7 @@ class KnownMEG:
 
 
 def chance_note(low: float, high: float) -> str:
-    """Return why share and rationality of a sampled MEG are not reported, or "" if they are.
+    """Return why the share and the rationality of an MEG from sampled returns are not reported; "" if they are.
 
     If an agent cannot be distinguished from uniformly random actions, sign, share and rationality depend only on the
     sample, and the latter two can reach -1 and minus infinity.

@@ -411,8 +411,9 @@ class FeatureMEG:
     """MEG for the best utility that is linear in features of the states, fitted in some worlds and scored in others.
 
     Attributes:
-        value: mean of the terms, in nats.
-        terms: ``[G]`` score of each world, in nats; NaN for worlds that were used only to fit the utility.
+        value: mean over worlds of the scores in ``terms``, in nats.
+        terms: ``[G]`` score of each world: log probability of the agent's actions minus that of uniform actions, in
+            nats; NaN for worlds that were used only to fit the utility.
         utility: ``[S]`` utility of each state in nats, fitted to other worlds; NaN in worlds without a score.
     """
 

@@ -410,11 +410,12 @@ def log_likelihoods(policies: Array, distances: Array, even: Array, counts: Arra
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PosteriorDraws:
-    """B draws from the posterior: how often an agent follows each of H rules, and with what errors.
+    """B draws from the posterior of an agent's behaviour: how often it follows each of H rules, and with what errors.
 
     Attributes:
-        weights: ``[B, H]`` weights of the rules.
-        settings: ``[B, H]`` stand-in and errors of each rule, see `errors_of`.
+        weights: ``[B, H]`` share of the episodes in which the agent follows each rule.
+        settings: ``[B, H]`` number that stands for the errors with which it does, and for what it does where the rule
+            is undefined; see `errors_of`.
     """
 
     weights: Array

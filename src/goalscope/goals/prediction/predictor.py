@@ -100,13 +100,13 @@ def actions_of(world: FiniteWorld) -> tuple[str, ...]:
 
 
 class Predictor:
-    """Predicts from an agent's answers in some worlds how it acts in others.
+    """Predicts from an agent's answers in some worlds how it acts in others, and which places it reaches first there.
 
     Args:
         all_answers: the answers, world by world.
-        places: places and events whose order of arrival is predicted.
+        places: the places and events of which the first to be reached is predicted.
         seed: root seed.
-        tables: tables of the rules, to share them between agents.
+        tables: cache of the policies of rules, to share them between agents.
 
     Raises:
         ValueError: there are fewer than six clusters of worlds with an answer, or the worlds have different actions.

@@ -263,7 +263,7 @@ class Cost:
     prices: Prices | None = None
 
     def gpu_hours(self, rate: float, output_tokens: int | None = None) -> float | None:
-        """Return the hours in which a GPU generates the output of all calls; None for agents without a model.
+        """Return how many hours a GPU needs to generate the output of all calls; None for agents without a model.
 
         Args:
             rate: generated tokens per second, all requests together; reading the prompts is part of it.

@@ -129,12 +129,12 @@ class FirstTurns(BaseModel):
 
     @property
     def invalid(self) -> float:
-        """Share of turns without an action; 0 without turns."""
+        """Share of the first turns in which the answer contains no action; 0 if no turn was asked."""
         return sum(self.failures.values()) / max(1, self.asked)
 
     @property
     def seconds(self) -> float:
-        """Total time of all portions of the batch, in seconds."""
+        """Total time that the first turns took, in seconds."""
         return sum(portion.seconds for portion in self.portions)
 
     @property

@@ -88,7 +88,7 @@ def inside_of(run: Run) -> tuple[Readings, str]:
 
 
 def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """Return the text of each token, or its number in brackets if the tokenizer is not available here."""
+    """Return the text of each token id; if the tokenizer is not available here (None), its number in brackets."""
     if tokenizer is None:
         return [f"[{token}]" for token in ids]
     return [str(tokenizer.decode([token])) for token in ids]
