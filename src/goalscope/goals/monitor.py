@@ -98,8 +98,8 @@ class Monitor:
         hypotheses: name -> hypothesis; all but the expected one are its rivals.
         expected: name of the hypothesis that the agent is expected to pursue.
         lapse: greatest share of random moves, in (0, 1], with which an agent still counts as pursuing it.
-        run: an agent that pursues the expected goal makes at least so many steps on average until a false alarm; only
-            steps in which hypotheses differ count.
+        run: an agent that pursues the expected goal makes at least so many steps on average until a false alarm. Steps
+            without a valid move, or in which this goal calls for no particular move, do not count.
         last: number of the last moves that `StepReading.follows` explains.
     """
 
