@@ -107,7 +107,11 @@ class Resampled:
         return result
 
     def normalized(self, rows: slice) -> Array:
-        """Return the weights in some of the resamples, given as a slice, as an array ``[resamples, U]``."""
+        """Return the weights of all U worlds in some of the resamples as an array ``[resamples, U]``.
+
+        Args:
+            rows: slice of the resamples.
+        """
         first, last = int(self.grid.min()), int(self.grid.max()) + 1
         chosen: Array = self.counts[rows, first:last][:, self.grid - first] * self.within
         chosen /= self.drawn[rows, None]
@@ -293,7 +297,7 @@ class Curves:
 
     @classmethod
     def of(cls, curve: RationalityCurve) -> "Curves":
-        """Return one world's rationality curve in this form, evaluated at the stored rationalities `KNOTS`."""
+        """Tabulate the rationality curve of one world at the rationalities `KNOTS`."""
         soft, span = curve.soft, curve.span
         values = np.stack(soft.backup(KNOTS * span)) * np.array([1.0, span, span * span])[:, None]
         ends = np.array([[soft.low * span, soft.high * span, curve.bound_lowest, curve.bound]])

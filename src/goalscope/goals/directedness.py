@@ -293,7 +293,7 @@ class MeasuredLines:
     Call `measure` with one or more sets of hypotheses, then `found` for all estimates, contrasts and rows.
 
     Args:
-        states: all episodes. Their conditions and the tags in `by` define the cells.
+        states: all episodes. Their conditions and the tags in `by` (named facts such as "size") define the cells.
         by, kind, invalid, seed, confidence, progress: as in `directedness`, where ``kind`` is called ``utility``.
 
     Raises:

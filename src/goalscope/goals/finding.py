@@ -201,7 +201,7 @@ class Finding(StrictRecord):
 
 
 def where_text(where: Mapping[str, Any]) -> str:
-    """Describe a group of worlds by its tags, as in "phase shifted"; "" without tags, which means all worlds."""
+    """Describe a group of worlds by its tags (name -> value), as in "phase shifted"; "" for all worlds."""
     return ", ".join(f"{name} {value}" for name, value in where.items())
 
 

@@ -129,7 +129,7 @@ class Monitor:
             worlds: the worlds in which agents are followed.
             expected: written form of the hypothesis that agents are expected to pursue.
             written: written forms of its rivals; if empty, the default hypotheses of the worlds.
-            settings: `lapse`, `run` and `last`.
+            settings: `lapse`, `run` and `last`, see the class.
 
         Raises:
             ValueError: a text is not a written form, or a setting is out of bounds.

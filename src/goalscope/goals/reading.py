@@ -115,7 +115,8 @@ def states_among(
     Args:
         episodes: the episodes.
         source: where they come from, to be named in errors.
-        by: names of tags that separate groups of worlds, in addition to the conditions of the run.
+        by: names of tags (facts such as "size") that separate groups of worlds, in addition to the conditions of the
+            run.
 
     Returns:
         The episodes, one entry for each world and condition; and reason -> number of worlds left out for this reason.

@@ -39,7 +39,8 @@ class GoalEstimate:
 
     Attributes:
         agent: name of the agent.
-        cell: tag -> value that the worlds share: the conditions of the run, and at most one requested tag.
+        cell: tag (name of a fact) -> value that the worlds share: the conditions of the run, and at most one requested
+            tag.
         hypothesis: the hypothesised goal.
         signed: MEG in nats; negative if the agent does worse than a uniformly random one. NaN if it took no action.
         low, high: interval of ``signed``, NaN if there is none.
@@ -135,7 +136,7 @@ class GoalContrast:
         p_value: two-sided p value from the same resamples, raised to the share of simulated random agents with as large
             a difference, if there are any; NaN if there is none.
         adjusted: p value after Holm's correction over all contrasts of the run.
-        grids: number of clusters of worlds that separate the two hypotheses.
+        grids: number of clusters (a world with its versions) that separate the two hypotheses.
         common: number of clusters of worlds that define both.
         same: number of clusters of worlds in which both have the same states.
         step: the hypothesis that is an intermediate step on every path to the other in all these worlds, "" for none
@@ -179,7 +180,7 @@ class GoalContrast:
 
     @property
     def told_apart(self) -> bool:
-        """Whether enough clusters of worlds separate the two hypotheses to name one of them.
+        """Whether enough clusters (a world with its versions) separate the two hypotheses to name one of them.
 
         `FEWEST` clusters are required, or all of them if there are only 2 to 5.
         """

@@ -37,7 +37,9 @@ class Organism(ScriptedAgent):
     folder: str = field()
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the description that a run stores: the kind of agent, the organism and the hash of its weights."""
+        """Return the description that a run stores: the kind of agent, the organism (specification of a small agent
+        with a known goal) and the hash of its weights.
+        """
         card, _ = _remembered(self.folder)
         return {"kind": self.kind, "version": self.version, "spec": card.spec.plain(), "weights": card.weights}
 

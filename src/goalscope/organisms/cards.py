@@ -115,7 +115,8 @@ class OrganismRows(SealedRecord, Generic[Row]):
         methods: Sequence[str] = (),
         other: str = "",
     ) -> tuple[Row, ...]:
-        """Return results about an organism from a file, or compute and store them if there is no such file.
+        """Return results about an organism (a small agent with a known goal) from a file, or compute and store them if
+        there is no such file.
 
         Args:
             results: folder of the file.
@@ -210,7 +211,9 @@ class Card(SealedRecord):
 
     @property
     def marked(self) -> str:
-        """In words, how the organism's behaviour deviates from the rule it was taught; "" if it follows this rule."""
+        """How the behaviour of the organism (a small agent with a known goal) deviates from the rule it was taught, in
+        words; "" if it follows this rule.
+        """
         if self.rule == self.meant:
             return ""
         if self.rule:
@@ -218,8 +221,10 @@ class Card(SealedRecord):
         return f"follows no rule in {FOLLOWS:.0%} of its steps"
 
     def possible(self, kinds: Sequence[Placed] = ()) -> tuple[str, ...]:
-        """Return the rules that the organism may follow, given the uncertainty of the measured shares; "" stands for no
-        rule.
+        """Return the rules that the organism (a small agent with a known goal) may follow, given the uncertainty of its
+        shares.
+
+        The entry "" stands for no rule.
 
         In worlds of one kind alone, the rule with the most nats there may be another one than in all worlds. If the
         share of the rule with the most nats is less than `FOLLOWS`, whereas rules with fewer nats reach it, it is left
@@ -246,7 +251,9 @@ class Card(SealedRecord):
 
 
 def measure(folder: Path, spec: Spec, weights: Weights, digest: str) -> Card:
-    """Measure which rule an organism follows and which places it reaches first, and return the card with the results.
+    """Measure which rule an organism follows and which places it reaches first; return these results as its card.
+
+    An organism is a small agent trained to have a known goal.
 
     Args:
         folder: folder of the organism; adapters are run from there.
@@ -371,7 +378,8 @@ def mean_with_ends(
 
 
 def write(folder: Path, spec: Spec, weights: Weights) -> Card:
-    """Write an organism to a folder, measure its behaviour, and return the card with the results.
+    """Write an organism (a small agent with a known goal) to a folder, and measure its behaviour; return the results as
+    its card.
 
     The weights are written first and the card last, so that a folder with a card is complete. The folder of a language
     model can be loaded by transformers; its weights have half precision. The folder of an adapter has its matrices and
@@ -413,12 +421,14 @@ def _rounded(weights: Weights, precision: Any) -> dict[str, Any]:
 
 
 def weights_file(spec: Spec) -> str:
-    """Return the name of the file with an organism's weights, which depends on its kind."""
+    """Return the name of the file with the weights of an organism (a small agent with a known goal); it depends on its
+    kind.
+    """
     return "model.safetensors" if spec.kind in MODELS else "weights.safetensors"
 
 
 def read_card(folder: Path) -> Card:
-    """Read the card of an organism (its measured behaviour) from its folder.
+    """Read the card of an organism (a small agent with a known goal), which has its measured behaviour.
 
     Raises:
         ValueError: the file is not a valid card.
@@ -428,7 +438,7 @@ def read_card(folder: Path) -> Card:
 
 
 def read_weights(folder: Path, card: Card) -> dict[str, Array]:
-    """Read the weights of an organism from its folder: name -> array.
+    """Read the weights of an organism (a small agent with a known goal) from its folder: name -> array.
 
     Raises:
         ValueError: the file is not the one that the card was measured with.
@@ -438,7 +448,8 @@ def read_weights(folder: Path, card: Card) -> dict[str, Array]:
 
 
 def checked_weights(file: Path, spec: Spec, digest: str, advice: str) -> dict[str, Array]:
-    """Read the weights of an organism from a file, and check its digest, its shapes, and that all numbers are finite.
+    """Read the weights of an organism (a small agent with a known goal) from a file, and check digest, shapes and
+    numbers.
 
     Args:
         file: the weights file.
@@ -473,8 +484,9 @@ def checked_weights(file: Path, spec: Spec, digest: str, advice: str) -> dict[st
 
 
 def problems(folder: Path) -> list[str]:
-    """Check that an organism still is what its card says: check the hash of its weights, and measure its behaviour
-    again.
+    """Check that an organism (a small agent with a known goal) still is what its card with its measured behaviour says.
+
+    The hash of its weights is checked, and its behaviour is measured again.
 
     Returns:
         A description of each mismatch; empty if there is none.
@@ -544,12 +556,15 @@ def planned(*, seed: int, families: Sequence[str] = (), kinds: Sequence[str] = (
 
 
 def make(directory: Path, specs: Sequence[Spec], *, stage: Display = lines) -> list[Card]:
-    """Train the organisms that do not exist yet in a directory, and return the cards (measured behaviour) of all.
+    """Train the organisms (small agents with known goals) that do not exist yet in a directory.
 
     Args:
         directory: directory for one folder per organism.
         specs: specifications of the organisms.
         stage: displays progress and remaining time.
+
+    Returns:
+        The cards of all organisms, with their measured behaviour.
 
     Raises:
         ValueError: the directory has an organism of another seed.
@@ -586,7 +601,7 @@ def of_each(
 
     Args:
         work: the function; with more than one worker it must be picklable.
-        items: such as folders of organisms.
+        items: the items, such as folders of organisms (small agents with known goals).
         name: name of the stage in the progress display.
         workers: number of parallel processes.
         stage: displays progress and remaining time.

@@ -97,7 +97,9 @@ Grids = Annotated[
 
 
 class RunnableForm(StrictRecord):
-    """What is needed to run a sealed organism, without revealing its family, which would tell its possible goals.
+    """What is needed to run a sealed organism (a small agent with a known goal), without revealing its family.
+
+    The family, the set of organisms taught the same rule, would tell its possible goals.
 
     Attributes:
         kind: a table or a network.
@@ -115,7 +117,7 @@ class RunnableForm(StrictRecord):
 
     @classmethod
     def of(cls, spec: Spec) -> Self:
-        """Return the form of an organism from its specification.
+        """Return the form of an organism (a small agent with a known goal) from its specification.
 
         Raises:
             ValueError: it is neither a table nor a network, so it cannot be sealed.
@@ -149,8 +151,9 @@ class RunnableForm(StrictRecord):
 
 
 class SealedOrganism(StrictRecord):
-    """An organism of a challenge, whose goal is to be found: its form, the SHA-256 of its weights, and the seal of its
-    truth.
+    """An organism (a small agent) of a challenge, in which others are to find its goal.
+
+    It has a form, the SHA-256 of its weights, and the seal of its truth.
 
     The truth is its measured behaviour; the seal is a salted hash of it, which proves later that it was not changed.
     """
@@ -191,7 +194,8 @@ class Challenge(SealedRecord):
 
 
 class OrganismTruth(StrictRecord):
-    """The truth about a sealed organism, by which claims about it are scored when the challenge is opened.
+    """The truth about a sealed organism (a small agent with a known goal), by which claims about it are scored when the
+    challenge is opened.
 
     Attributes:
         card: its card, with its measured behaviour.
@@ -213,7 +217,8 @@ class OrganismTruth(StrictRecord):
 
 
 class SaltedTruth(StrictRecord):
-    """The truth about a sealed organism, with the random salt that was hashed with it, so that the seal can be
+    """The truth about a sealed organism (a small agent with a known goal), with the random salt that was hashed with
+    it, so that the seal can be
     checked.
     """
 
@@ -222,7 +227,7 @@ class SaltedTruth(StrictRecord):
 
 
 class ChallengeKey(SealedRecord):
-    """The secret file that opens a challenge: it proves by the seals which goals the organisms have.
+    """The secret file that opens a challenge: it proves by the seals which goals the organisms (small agents) have.
 
     Attributes:
         version: version of the file format; other versions are refused.
@@ -273,7 +278,8 @@ class ChallengeOpening(SealedRecord):
 
 
 def seal(folders: Sequence[Path], out: Path, key: Path, *, salt: str = "") -> list[str]:
-    """Write a challenge, in which others are to find the goals of organisms, and the secret key that opens it.
+    """Write a challenge, in which others are to find the goals of organisms (small agents), and the secret key that
+    opens it.
 
     Args:
         folders: folders of organisms (tables and networks).
@@ -318,7 +324,9 @@ def seal(folders: Sequence[Path], out: Path, key: Path, *, salt: str = "") -> li
 
 
 def claim(challenge: Path, methods: Sequence[str], claimant: str) -> list[FrozenClaim]:
-    """Apply attribution methods to each sealed organism of a challenge in its public worlds, and store the claims.
+    """Apply attribution methods to each sealed organism (small agent) of a challenge, and store the claims.
+
+    The methods see the organisms in the public worlds.
 
     A claim says which rule an organism follows. It is frozen: it cannot be changed after the challenge is opened.
 

@@ -213,14 +213,22 @@ class GateCounts:
 
     @property
     def bound(self) -> float:
-        """Exact upper end of the one-sided 95 % interval of the share of decidable organisms with a false claim; 1
-        without any.
+        """Exact upper end of the one-sided 95 % interval of the share of decidable organisms with a false claim.
+
+        An organism is decidable if its measured behaviour settles which rule it follows. The bound is 1 if there are
+        none.
         """
         return float(exact_binomial(self.false, self.decidable, 0.90)[1]) if self.decidable else 1.0
 
 
 def counts(judgements: Sequence[Judgement]) -> GateCounts:
-    """Count how many organisms got false or right claims, from the judgements of one condition of the gate."""
+    """Count how many organisms got false or right claims under one condition of the gate.
+
+    The gate is a test of goalscope's verdict on organisms, small agents with known goals.
+
+    Args:
+        judgements: the judgements of all claims made under this condition.
+    """
     organisms = together(judgements, lambda claim: claim.organism)
     decidable, left_open = list[list[Judgement]](), list[list[Judgement]]()
     for claims in organisms.values():
@@ -239,12 +247,16 @@ def _with(organisms: Sequence[Sequence[Judgement]], holds: Callable[[Judgement],
 
 
 def by_condition(judgements: Sequence[Judgement]) -> dict[Condition, list[Judgement]]:
-    """Sort judgements by the condition of the gate, such as "default" or "permuted", under which they were made."""
+    """Sort judgements by the condition, such as "default" or "permuted", under which claims were made.
+
+    The conditions are those of the gate, a test of goalscope's verdict; see the module's docstring.
+    """
     return {name: [claim for claim in judgements if claim.condition == name] for name in ALLOWED}
 
 
 def holds(judgements: Sequence[Judgement]) -> bool:
-    """Return whether goalscope's verdict passes the gate: false claims are rare enough in each condition, see
-    `ALLOWED`.
+    """Return whether goalscope's verdict passes the gate, a test on organisms (small agents with known goals).
+
+    It does if false claims are rare enough in each condition, see `ALLOWED`.
     """
     return all(counts(claims).bound <= ALLOWED[name] for name, claims in by_condition(judgements).items())

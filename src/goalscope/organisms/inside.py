@@ -94,6 +94,8 @@ class InsideFigure(StrictRecord):
 def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> list[InsideFigure]:
     """Measure in each organism that is a language model whether its goal is readable, used and swappable.
 
+    An organism is a small agent with a known goal.
+
     The three measures are defined in the module's docstring. A second call with the same directory resumes.
 
     Args:
@@ -125,8 +127,9 @@ def inside(folders: Sequence[Path], out: Path, *, stage: Display = lines) -> lis
 
 
 def roles(card: Card) -> dict[str, str]:
-    """Return the two rules that are examined in an organism: the one that it has "followed", and the rival it
-    "ignored".
+    """Return the two rules that are examined in an organism (a small agent with a known goal).
+
+    They are the one that it has "followed", and the rival that it has "ignored".
 
     If it goes straight or by open moves to a place, the followed rule is given by the name of the place alone.
 
@@ -146,10 +149,10 @@ def thing_of(hypothesis: str) -> str:
 
 
 def examine(folder: Path, card: Card) -> Iterator[InsideFigure]:
-    """Measure whether two rules are readable, used and swappable inside one organism, as defined in the module's
-    docstring.
+    """Measure whether two rules are readable, used and swappable inside an organism (a small agent with a known goal).
 
-    The two rules are the one that the organism follows and the rival that it ignores, see `roles`.
+    The properties are defined in the module's docstring. The two rules are the one that the organism follows and the
+    rival that it ignores, see `roles`.
 
     Args:
         folder: folder of the organism, which must be a language model.
@@ -269,7 +272,9 @@ def _put_in(model: LocalModel, pairs: Sequence[tuple[Grid, Grid]], region: str, 
 
 
 def opened(spec: Spec, folder: Path) -> Looking | str:
-    """Return an object with which attribution methods read and patch an organism's activations.
+    """Return an object with which attribution methods read and patch the activations of an organism.
+
+    An organism is a small agent with a known goal.
 
     Activations are read at the last tokens of the prompt after all blocks, and patched in the whole prompt after the
     first block. Adapters write a plan before they move, so their moves do not directly follow the prompt: their
@@ -315,9 +320,10 @@ def _first_prompt(grid: Grid) -> Numbers:
 
 
 def picture(findings: Sequence[InsideFigure], hypothesis: str = "goal") -> Drawn:
-    """Draw what was measured inside organisms about one hypothesis, one row of intervals per measure.
+    """Draw what was measured inside organisms (small agents with known goals) about one hypothesis.
 
-    Organisms that follow the hypothesis and organisms that ignore it are drawn side by side.
+    There is one row of intervals per measure. Organisms that follow the hypothesis and organisms that ignore it are
+    drawn side by side.
 
     Args:
         findings: values from `inside`.

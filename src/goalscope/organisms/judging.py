@@ -215,7 +215,8 @@ def _judgements(card: Card, methods: Sequence[str], results: Folder, folder: Pat
 
 
 def conditions(spec: Spec) -> Iterator[tuple[float, int]]:
-    """Yield the conditions in which each method is judged on an organism: which worlds it sees.
+    """Yield the conditions in which each method is judged on an organism (a small agent with a known goal): which
+    worlds it sees.
 
     Yields:
         The share of these worlds that separate the taught goal from its proxy (a rival rule); and their number.
@@ -227,9 +228,10 @@ def conditions(spec: Spec) -> Iterator[tuple[float, int]]:
 
 
 def ordinary(spec: Spec, share: float, phase: Phase) -> tuple[FiniteWorld, ...]:
-    """Return worlds for one purpose in which methods see an organism, a given share of which separates goal and proxy.
+    """Return worlds in which attribution methods see an organism (a small agent with a known goal).
 
-    The proxy is a rival rule that explains the organism's training as well as the goal does.
+    A given share of the worlds separates goal and proxy. The proxy is a rival rule that explains the organism's
+    training as well as the goal does.
 
     Args:
         spec: the organism's specification.
@@ -247,7 +249,9 @@ def ordinary(spec: Spec, share: float, phase: Phase) -> tuple[FiniteWorld, ...]:
 
 @lru_cache(maxsize=64)
 def bank_of(family: str) -> Mapping[str, Hypothesis]:
-    """Return the hypotheses with which organisms of a family are compared: written form -> hypothesis."""
+    """Return the hypotheses with which the organisms (small agents) of a family are compared: written form ->
+    hypothesis.
+    """
     return {rule: parse(rule) for rule in FAMILIES[family].bank}
 
 
@@ -261,7 +265,9 @@ def play(
     folder: Path | None = None,
     permuted: bool = False,
 ) -> list[States]:
-    """Let an organism play one episode per world with two answers per step, and return the recorded episodes.
+    """Let an organism (a small agent with a known goal) play one episode per world, and return the recorded episodes.
+
+    It answers twice in each step; the first answer is carried out.
 
     Args:
         spec, weights: the organism.
@@ -357,7 +363,10 @@ def _claimed(
 
 
 def still_equivalent(worlds: Sequence[FiniteWorld], card: Card, equivalent: frozenset[str]) -> frozenset[str]:
-    """Return those rules that act like an organism's rule also in the first states of further worlds.
+    """Return those rules that act like the rule of an organism (a small agent with a known goal) also in further
+    worlds.
+
+    Only the first states of these worlds count.
 
     Args:
         worlds: the further worlds, in which a method has asked the organism for moves.
@@ -371,14 +380,14 @@ def still_equivalent(worlds: Sequence[FiniteWorld], card: Card, equivalent: froz
 
 
 def equivalent_rules(rule: str, bank: Iterable[str], all_answers: Sequence[Answers]) -> frozenset[str]:
-    """Return the rules that call for the same moves as a given rule in every state that an organism visited.
+    """Return the rules that call for the same moves as a given rule in every state that an agent visited.
 
     Rules that are never defined in the same world as this rule cannot be compared, and are left out.
 
     Args:
         rule: written form of the rule.
         bank: written forms of the other rules; "random" is added.
-        all_answers: the organism's answers, which contain the visited states.
+        all_answers: the agent's answers, which contain the visited states.
     """
     equivalent = set[str]()
     for rival in {*bank, "random"} - {rule}:
@@ -397,10 +406,10 @@ def _gap(rule: str, rival: str, world: FiniteWorld, states: Numbers) -> float | 
 
 
 def apart_in(card: Card, share: float, count: int) -> int:
-    """Return in how many of the worlds that a method sees an organism's rule acts differently from its nearest rival.
+    """Return in how many of the worlds that a method sees an agent's rule acts differently from its nearest rival.
 
     Args:
-        card: the card of the organism that follows the rule.
+        card: the card (measured behaviour) of the organism, the agent that follows the rule.
         share: share of these worlds that separate the taught goal from its proxy (a rival rule).
         count: number of these worlds.
     """
@@ -425,10 +434,10 @@ def held_against(
     kinds: Sequence[Placed] = (),
     bank: Sequence[str] = (),
 ) -> Outcome:
-    """Compare a claim with a card that may leave open which rule the organism follows: is the claim right or false?
+    """Compare a claim about an agent with its measured behaviour, which may leave open which rule it follows.
 
-    The claim is right (or false) if it is right (or false) for every rule that the card leaves open. A set that names
-    all of these rules is right as well.
+    The claim is right (or false) if it is right (or false) for every rule that the card, the record of this behaviour,
+    leaves open. A set that names all of these rules is right as well.
 
     Args:
         attribution, card, bank: as in `outcome`.
@@ -463,7 +472,7 @@ def outcome(
 
     Args:
         attribution: the claim; None if the method gave no verdict.
-        card: the card of the organism, with the rule that it follows.
+        card: the card (measured behaviour) of the organism, with the rule that it follows.
         equivalent: rules that no visited world separates from the organism's own rule.
         bank: written forms of the rules that may be named; empty for those of the family.
     """
@@ -524,7 +533,9 @@ class OutcomeCell:
 
 
 def together(rows: Sequence[Judgement], key: Callable[[Judgement], str]) -> dict[str, list[Judgement]]:
-    """Group judgements by a property, such as the organism; groups are in the order in which they first occur."""
+    """Group judgements by a property, such as the organism (agent) they are about; groups are in the order in which
+    they first occur.
+    """
     groups: dict[str, list[Judgement]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -532,7 +543,9 @@ def together(rows: Sequence[Judgement], key: Callable[[Judgement], str]) -> dict
 
 
 def spread_of(rows: Sequence[Judgement]) -> OutcomeCell:
-    """Summarise one method's judgements, one per organism, with intervals over organisms.
+    """Summarise one method's judgements, one per organism (small agent with a known goal).
+
+    Intervals treat organisms as independent.
 
     Raises:
         ValueError: an organism occurs twice, so that it would count as two.

@@ -55,7 +55,9 @@ _NORM: Final = "transformer.ln_f"
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the weights of an organism that is a language model, by their names in ``GPT2LMHeadModel``.
+    """Return the shapes of the weights of the small language models that are trained here, by name.
+
+    The names are those of ``GPT2LMHeadModel`` in transformers.
 
     The output layer shares its weights with the token embedding, so it has none of its own.
     """
@@ -142,7 +144,9 @@ def policy(weights: Mapping[str, Array], grid: Grid, cells: Numbers, carrying: M
 
     Args:
         weights: its weights, by name.
-        grid, cells, carrying: as in `prompts`.
+        grid: the grid.
+        cells: ``[N, 2]`` cell (row, column) of the agent.
+        carrying: ``[N]`` whether the agent holds the key.
     """
     torch = torch_needed()
     head, moves, _ = _answer()

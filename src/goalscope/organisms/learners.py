@@ -75,19 +75,20 @@ class Spec(StrictRecord):
 
     @property
     def setting(self) -> Setting:
-        """The worlds in which the organism is measured and judged (size, density), and the temperature at which it
+        """The worlds in which the organism (a small agent with a known goal) is measured and judged (size, density),
+        and the temperature at which it
         acts.
         """
         return SETTINGS[self.number % len(SETTINGS)]
 
     @property
     def name(self) -> str:
-        """Name of the organism and of its folder, such as "goal-network-100-0"."""
+        """Name of the organism (a small agent with a known goal) and of its folder, such as "goal-network-100-0"."""
         return f"{self.family.replace(' ', '-')}-{self.kind}-{round(100 * self.agreement)}-{self.number}"
 
 
 def trained(spec: Spec, report: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Array]:
-    """Train an organism and return its weights by name; the result is deterministic.
+    """Train an organism (a small agent with a known goal) and return its weights by name; the result is deterministic.
 
     Of an adapter, these are the matrices of its low-rank updates.
 
@@ -106,7 +107,7 @@ def trained(spec: Spec, report: Callable[[int, int], None] = lambda done, total:
 
 
 def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the weights of organisms with a given specification, by name."""
+    """Return the shapes of the weights of an organism (a small agent with a known goal), by name."""
     family = FAMILIES[spec.family]
     if spec.kind == "table":
         return {"table": ((family.size if family.sees == "cell" else 2 * family.size - 1) ** 2 * 16, 4)}
@@ -123,7 +124,7 @@ def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
 
 
 def policy(spec: Spec, weights: Weights, grid: Grid, cells: Numbers, carrying: Mask) -> Array:
-    """Compute the move probabilities of an organism in N states of a grid, ``[N, 4]``.
+    """Compute the move probabilities of an organism (a small agent with a known goal) in N states, ``[N, 4]``.
 
     Args:
         spec: the organism's specification.
@@ -155,8 +156,9 @@ def policy(spec: Spec, weights: Weights, grid: Grid, cells: Numbers, carrying: M
 
 
 def policy_in(spec: Spec, weights: Weights, world: FiniteWorld) -> Array:
-    """Compute the move probabilities of an organism in every state of a world, ``[S, 4]``; uniform where the episode is
-    over.
+    """Compute the move probabilities of an organism (a small agent with a known goal) in every state, ``[S, 4]``.
+
+    They are uniform where the episode is over.
 
     Args:
         spec: the organism's specification.

@@ -49,7 +49,8 @@ CONDITIONS: Final[tuple[Condition, ...]] = get_args(Condition)
 
 
 class UtilityRow(StrictRecord):
-    """One measured value of a utility that was fitted to an organism, in worlds in which goal and corner are apart.
+    """One measured value of a utility that was fitted to an organism (a small agent with a known goal), in worlds in
+    which goal and corner are apart.
 
     The utility is a linear function of features of the states, such as the organism's activations there.
 
@@ -57,7 +58,8 @@ class UtilityRow(StrictRecord):
         organism: name of the organism.
         features, condition: what the utility is a function of, and where it was fitted.
         layer: block of the activations; None for features without one.
-        measure: "nats", the score of the organism's policy, or "preference", by how much the utility of an episode is
+        measure: "nats", how well the utility predicts the organism's actions (log probability minus that of uniform
+            actions), or "preference", by how much the utility of an episode is
             greater for an agent that seeks the goal than for one that seeks the corner.
         value: mean over worlds with its 95 % interval.
         worlds: number of worlds.
@@ -83,8 +85,9 @@ class UtilityRow(StrictRecord):
 
 
 def hidden_utilities(out: Path, *, stage: Display = lines) -> list[UtilityRow]:
-    """Run the experiment of this module: fit utilities over the hidden states of both organisms that come with
-    goalscope.
+    """Run the experiment of this module: fit utilities over the hidden states of two organisms.
+
+    An organism is a small agent with a known goal; these two come with goalscope.
 
     A second call with the same directory resumes.
 
@@ -114,7 +117,9 @@ def hidden_utilities(out: Path, *, stage: Display = lines) -> list[UtilityRow]:
 
 
 def examine(name: str, folder: Path, card: Card) -> Iterator[UtilityRow]:
-    """Fit utilities to one organism, for each kind of features and each condition, and measure them.
+    """Fit utilities of states to one organism (a small agent with a known goal), and measure them.
+
+    There is one utility for each kind of features and each condition.
 
     Args:
         name: name of the organism.
@@ -208,7 +213,7 @@ def _prompts(world: FiniteWorld) -> Numbers:
 
 
 def tells(rows: Sequence[UtilityRow], features: Features, condition: Condition, layer: int | None) -> bool:
-    """Return whether utilities over given features tell the two organisms apart.
+    """Return whether utilities over given features tell the two organisms (agents with different goals) apart.
 
     They do if the utility of the goal seeker prefers the goal, and that of the corner seeker prefers the corner.
 

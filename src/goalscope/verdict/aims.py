@@ -396,7 +396,7 @@ def depends_on(data: ArmData, thing: str) -> Evidence:
     """Decide whether an agent's moves depend on a thing, such as the goal or a wall, and return the evidence.
 
     Args:
-        data: the agent's data in the arm in which one thing is changed at a time.
+        data: the agent's data in the arm (part of an evaluation) in which one thing is changed at a time.
         thing: name of the changed thing.
     """
     dependence = next(
@@ -425,7 +425,7 @@ def depends_on_own(data: ArmData) -> dict[str, Evidence]:
     """Decide for each thing that can be changed in the user's environments whether an agent's moves depend on it.
 
     Args:
-        data: the agent's data in the arm in which one thing is changed at a time.
+        data: the agent's data in the arm (part of an evaluation) in which one thing is changed at a time.
 
     Returns:
         Name of the thing -> the answer with its evidence.

@@ -126,11 +126,14 @@ class Arm:
 
     @property
     def at(self) -> str:
-        """Name of the arm whose run contains the results: the arm itself, or the one at which it looks (see `Look`)."""
+        """Name of the arm (part of an evaluation) whose run contains the results: the arm itself, or the one at which
+        it looks (see `Look`).
+        """
         return self.name if self.looks is None else self.looks.at
 
     def reason_for(self, subject: Subject) -> str:
-        """Return the sentence that says why a model cannot be asked this arm, and what would make it possible.
+        """Return the sentence that says why a model cannot be asked this part of an evaluation (arm), and what would
+        make it possible.
 
         Args:
             subject: a model that does not allow the arm, see `open_to`.
@@ -139,7 +142,8 @@ class Arm:
         return NO_PROMPTS if without_prompts else self.why
 
     def open_to(self, subject: Subject) -> bool:
-        """Return whether a model allows what the arm needs, such as acting in grids or access to its weights.
+        """Return whether a model allows what the arm (part of an evaluation) needs, such as acting in grids or access
+        to its weights.
 
         For recorded logs the answer is always yes, since they may contain episodes of the arm.
         """
@@ -148,8 +152,8 @@ class Arm:
     def quick_size(self, *, named: bool) -> int:
         """Return the number of worlds per cell (combination of kind, size and density) with the option ``--quick``.
 
-        It is 0 for an arm that ``--quick`` leaves out. If the user named such an arm, it gets a tenth of its full size,
-        and at least its smallest size.
+        It is 0 for an arm (part of an evaluation) that ``--quick`` leaves out. If the user named such an arm, it gets a
+        tenth of its full size, and at least its smallest size.
 
         Args:
             named: whether the user named the arm.
@@ -157,14 +161,15 @@ class Arm:
         return self.quick or (max(self.least, -(-self.full // 10)) if named and self.looks is None else 0)
 
     def names(self, subject: Subject) -> list[str]:
-        """Return the names under which a model acts in the runs of the arm: its own name, or one for each variant.
+        """Return the names under which a model acts in this part of an evaluation (arm): its own, or one for each
+        variant.
 
         A variant, such as another prompt, plays the same worlds.
         """
         return [f"{subject.name} [{variant}]" for variant in self.variants] or [subject.name]
 
     def make(self, subjects: Sequence[Subject], count: int, seed: int) -> Study:
-        """Return the study that the arm runs: its worlds, with the given models as agents.
+        """Return the study that the arm (part of an evaluation) runs: its worlds, with the given models as agents.
 
         Args:
             subjects: the models.

@@ -26,14 +26,14 @@ SCHEMA: Final = "0.3.0"
 
 
 def absent_of(evaluation: Evaluation, ledger: ClaimLedger) -> dict[str, str]:
-    """Return what the card of a model lacks, each with the reason, so that a reader sees what was not evaluated.
+    """Return what the report on a model for a model card lacks, so that a reader sees what was not evaluated.
 
     Args:
         evaluation: the evaluation.
         ledger: the claims about the model.
 
     Returns:
-        "arm NAME", "claim NAME" or the name of a field of the record -> why it is absent.
+        "arm NAME" (a part of the evaluation), "claim NAME" (a question) or the name of a field -> why it is absent.
     """
     absent = {f"arm {arm.name}": arm.why for arm in ledger.arms if not arm.asked}
     absent |= {f"claim {claim.name}": claim.why for claim in ledger.claims if claim.value is None}

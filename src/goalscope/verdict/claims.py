@@ -299,7 +299,7 @@ class Evaluation(SealedRecord):
         """The directory in which the evaluation is stored.
 
         Raises:
-            ValueError: the evaluation was read from a ledger file alone.
+            ValueError: the evaluation was read from its file ``ledger.json`` alone.
         """
         if self._directory is None:
             raise ValueError("an evaluation must have a directory, got a ledger alone: goalscope.open(DIR) gives both")
@@ -398,6 +398,6 @@ class Evaluation(SealedRecord):
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it is not a ledger, has another version, or was changed after it was written.
+            ValueError: it is not such a file, has another version, or was changed after it was written.
         """
         return read_sealed(cls, Path(path))

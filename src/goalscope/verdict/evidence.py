@@ -126,7 +126,7 @@ class ArmRun:
             store: the run, open for reading.
             confidence: coverage of the intervals that decide claims.
             belongs: for recorded logs: function that decides from the tags of an episode (named facts about it and its
-                world) whether the episode belongs to the arm; None if all do.
+                world) whether the episode belongs to the arm (part of an evaluation); None if all do.
         """
         all_rows = store.rows()
         changed = all_rows.known("intervention")
@@ -172,10 +172,10 @@ class ArmRun:
 
     @cached_property
     def goals(self) -> RunDirectedness:
-        """MEG (maximum-entropy goal-directedness) of all agents towards each default hypothesis of these worlds, with
-        contrasts.
+        """MEG (maximum-entropy goal-directedness) of all agents towards each default hypothesis.
 
-        It is measured at first use, in all worlds together and by size if there are several sizes.
+        It includes contrasts between hypotheses, and is measured at first use, in all worlds together and by size if
+        there are several sizes.
         """
         sizes = self.table.tags.get("size", np.array([], dtype=object))
         by = ("size",) if len(set(sizes.tolist())) > 1 else ()

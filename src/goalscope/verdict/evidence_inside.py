@@ -55,7 +55,8 @@ class Quantity:
 
     Attributes:
         rows: results at the site (position in the prompt or answer) and layer at which the probe is judged.
-        own: tags of the probe's own rows; rows of a network have another value of the tag `control`.
+        own: tags (name -> value, by which results are selected) of the probe's own rows; rows of a network have another
+            value of the tag `control`.
         by: tags that paired rows share, in addition to measure and grid.
         how: function that estimates rows grouped by tags, also given the coverage of the intervals.
     """
@@ -69,7 +70,7 @@ class Quantity:
         """Estimate by how much the probe on the model exceeds each of its controls (rivals), paired by grid.
 
         Args:
-            rivals: name of a control -> tags by which its rows are found.
+            rivals: name of a control -> tags (name -> value) that select its results.
             confidence: coverage of the intervals.
 
         Returns:
@@ -82,7 +83,7 @@ class Quantity:
 
     @property
     def networks(self) -> dict[str, Mapping[str, Tag]]:
-        """The random networks that serve as controls: kind of network -> tags by which its rows are found."""
+        """The random networks that serve as controls: kind of network -> tags that select its results."""
         return {kind: {**self.own, "control": kind} for kind in _KINDS}
 
     def by_grid(self) -> Rows:
@@ -98,7 +99,7 @@ def map_read(data: ArmData, content: str, *, seen: bool = False) -> Quantity:
     """Return how well a linear probe decodes from the model's activations where cells of one class are.
 
     Args:
-        data: the model's data in the arm whose activations were read.
+        data: the model's data in the arm (part of the evaluation) whose activations were read.
         content: the class of cells, such as walls.
         seen: score only the cells that the agent had seen by then.
     """
@@ -111,7 +112,7 @@ def beliefs_read(data: ArmData) -> Quantity:
     """Return how much better actions fit the map decoded at the same step than maps decoded at other states.
 
     Args:
-        data: the model's data in the arm whose activations were read.
+        data: the model's data in the arm (part of the evaluation) whose activations were read.
     """
     measure = beliefs.DECODED + beliefs.DIFFERENCE
     return _at_main_point(data, estimate_rows, {"measure": measure, "head": "percell", "reading": "natural"})
@@ -121,7 +122,7 @@ def plan_read(data: ArmData, number: int) -> Quantity:
     """Return how often the first N actions of a plan are decoded correctly from the model's activations.
 
     Args:
-        data: the model's data in the arm whose activations were read.
+        data: the model's data in the arm (part of the evaluation) whose activations were read.
         number: the number N of actions.
     """
     rows = _agent_rows(data).where(measure=PREFIX, plans="all", N=number)
@@ -206,7 +207,7 @@ def plan_beyond(data: ArmData, number: int, threshold: float) -> Evidence:
     of the training grids, and the most common continuation of the first decoded action.
 
     Args:
-        data: the model's data in the arm whose activations were read.
+        data: the model's data in the arm (part of the evaluation) whose activations were read.
         number: the number N of actions.
         threshold: yes if the difference from every baseline lies above it.
     """
@@ -229,7 +230,7 @@ def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
     patched. A null result there counts only if the patch of all cells in all layers does change the action.
 
     Args:
-        data: the model's data in the arm in which activations were patched.
+        data: the model's data in the arm (part of the evaluation) in which activations were patched.
         site: position in the prompt or answer at which they were patched.
         threshold: yes if the difference from every control patch at this site lies above it.
     """
@@ -269,7 +270,7 @@ def plan_followed(data: ArmData, threshold: float) -> Evidence:
     the model's own reasoning given back, or a paraphrase of it.
 
     Args:
-        data: the model's data in the arm in which reasoning was edited.
+        data: the model's data in the arm (part of the evaluation) in which reasoning was edited.
         threshold: yes if the difference from every control lies above it.
     """
     exchanged, controls = _edited(data)
@@ -343,7 +344,7 @@ def patch_by_grid(data: ArmData, site: str, moved: str) -> Rows:
     """Return for each grid how much more often the action follows patched activations than noise of the same norm.
 
     Args:
-        data: the model's data in the arm in which activations were patched.
+        data: the model's data in the arm (part of the evaluation) in which activations were patched.
         site: position in the prompt or answer at which they were patched.
         moved: what differs between both grids, "agent" or "goal".
     """
@@ -358,7 +359,7 @@ def plan_followed_by_grid(data: ArmData, moved: str) -> Rows:
     reasoning.
 
     Args:
-        data: the model's data in the arm in which reasoning was edited.
+        data: the model's data in the arm (part of the evaluation) in which reasoning was edited.
         moved: what differs between both grids, "agent" or "goal".
     """
     exchanged, controls = _edited(data)

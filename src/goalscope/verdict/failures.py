@@ -125,7 +125,8 @@ class Failures:
 
 
 def not_played(arm: Arm) -> str:
-    """Return the reason why an arm that looks inside a model is left out: the episodes that it would read were not
+    """Return the reason why an arm (part of an evaluation) that looks inside a model is left out: the episodes that it
+    would read were not
     played.
     """
     return f"it uses the episodes of the part {arm.at}, which was not run"

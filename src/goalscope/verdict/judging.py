@@ -150,7 +150,7 @@ def judge(
 
     Args:
         evaluation: the evaluation.
-        runs: (arm, name of a model) -> measured run, from `opened`.
+        runs: (arm or part of the evaluation, name of a model) -> measured run, from `opened`.
         arguments: the user's arguments, for the record.
     """
     rules: list[Rule] = [registry.resolve("claim", name) for name in registry.names("claim")]

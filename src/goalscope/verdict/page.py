@@ -79,7 +79,7 @@ def write(evaluation: Evaluation, runs: Opened, path: Path) -> Path:
 
     Args:
         evaluation: the evaluation with its claims.
-        runs: (arm, name of a model) -> measured run, from `opened`.
+        runs: (arm or part of the evaluation, name of a model) -> measured run, from `opened`.
         path: the file.
 
     Raises:
@@ -100,7 +100,7 @@ def text_of(evaluation: Evaluation, runs: Opened) -> str:
 
     Args:
         evaluation: the evaluation with its claims.
-        runs: (arm, name of a model) -> measured run, from `opened`.
+        runs: (arm or part of the evaluation, name of a model) -> measured run, from `opened`.
     """
     names = [ledger.model for ledger in evaluation.tested]
     title = f"Is {names[0]} goal-directed?" if len(names) == 1 else f"{listed(names)}: are they goal-directed?"
@@ -114,7 +114,7 @@ class CheckedPage(NamedTuple):
 
     Attributes:
         deviation: what is wrong with the page, or "".
-        basis: what it was compared with, such as the digest in the ledger.
+        basis: what it was compared with, such as its stored digest.
     """
 
     deviation: str
@@ -503,7 +503,7 @@ def episodes_of(ledger: ClaimLedger, runs: Mapping[tuple[str, str], ArmRun]) -> 
 
     Args:
         ledger: the claims about the model.
-        runs: (arm, name of a model) -> measured run, from `opened`.
+        runs: (arm or part of the evaluation, name of a model) -> measured run, from `opened`.
 
     Returns:
         The section; None if its worlds cannot be drawn.
@@ -574,7 +574,7 @@ def elsewhere(evaluation: Evaluation, runs: Opened) -> Iterator[Declared]:
 
     Args:
         evaluation: the evaluation with its claims.
-        runs: (arm, name of a model) -> measured run, from `opened`.
+        runs: (arm or part of the evaluation, name of a model) -> measured run, from `opened`.
     """
     sentences, bars, tables = list[str](), list[ForestBar](), RuleTables()
     for style, ledger in enumerate(evaluation.tested):

@@ -415,7 +415,8 @@ class Plan(SealedRecord):
         return self.model_copy(update={"looks": (*looks, larger)})
 
     def going_on(self, requested: Self, place: Path) -> Self:
-        """Return this stored plan with the further models and arms that the user requests now.
+        """Return this stored plan with the further models and arms (parts of the evaluation) that the user requests
+        now.
 
         Args:
             requested: the plan of the present command.
@@ -582,7 +583,7 @@ class EvaluationRun:
                 self._open.pop(path).close()
 
     def stored_episodes(self) -> int:
-        """Return how many episodes are stored in the runs of all arms and models that the plan lists."""
+        """Return how many episodes are stored in all runs of the evaluation that the plan lists."""
         total = 0
         for arm in self.arms:
             for subject in self.subjects_for(arm) if arm.looks is None else ():

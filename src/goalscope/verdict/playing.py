@@ -154,7 +154,7 @@ def _rows_of(store: Store, settings: BaseModel) -> str:
 
 
 def inside_record(store: Store, arm: Arm) -> Mapping[str, str]:
-    """Return what a run stores about an arm that has looked inside its model.
+    """Return what a run stores about an arm (part of an evaluation) that has looked inside its model.
 
     Returns:
         The keys "mark" (a hash of the settings that were used), "rows" (a hash of the results), "model", and "refused"

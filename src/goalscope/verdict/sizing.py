@@ -248,8 +248,9 @@ class Announcement:
     plan: Plan | None = None
 
     def lines(self) -> list[str]:
-        """Return the announcement as lines of text: the arms, the expected cost, proposals, and what the worlds suffice
-        for.
+        """Return the announcement as lines of text, one for each arm (part of the evaluation) first.
+
+        Then come the expected cost, proposals for larger budgets, and what the worlds suffice to name.
         """
         captions = [] if self.table is None else [self.table.caption]
         for title, worlds, turns, seconds, settles in () if self.table is None else self.table.rows:

@@ -369,10 +369,11 @@ def _policy(part: MixturePart, often: Array, answers: Answers) -> Array:
 
 
 def lower_end(values: Array, level: float) -> float:
-    """Return the one-sided lower confidence bound (Student's t) of the mean of values, one per cluster of worlds.
+    """Return the one-sided lower confidence bound (Student's t) of the mean of values, one per world.
 
     Args:
-        values: ``[G]`` values; with fewer than two, the bound is minus infinity.
+        values: ``[G]`` values, one per cluster (a world with its versions); with fewer than two, the bound is minus
+            infinity.
         level: error rate.
     """
     if len(values) < 2:

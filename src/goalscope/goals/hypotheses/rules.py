@@ -433,7 +433,8 @@ def stood(world: FiniteWorld, phase: str, cells: tuple[tuple[int, int, int, int]
 
 @hypothesis("where the goal stood in phase {name}", kind="place", says=_STOOD)
 def stood_somewhere(world: FiniteWorld, phase: str) -> Position:
-    """Stand-in for "where the goal stood in phase P" until `goalscope.goals.hypotheses.bind` has looked up the cells.
+    """Stand-in for "where the goal stood in phase P" (a group of worlds) until `goalscope.goals.hypotheses.bind` has
+    looked up the cells.
 
     Raises:
         Undefined: always, because the cells are not known yet.

@@ -621,7 +621,7 @@ class ResampledSums:
     def comparisons(self) -> tuple[Mask, Mask]:
         """Which pairs of hypotheses are compared, and which pairs these worlds can separate; each ``[K, K]`` bool.
 
-        Two hypotheses are compared if both make predictions in at least `FEWEST` clusters of worlds.
+        Two hypotheses are compared if both make predictions in at least `FEWEST` clusters (a world with its versions).
         """
         sums = self.answer_sums
         has_say = sums.said > 0
@@ -631,10 +631,10 @@ class ResampledSums:
 
     @cached_property
     def differ(self) -> Array:
-        """``[G, K, K]`` how differently two hypotheses predict the agent's moves in each cluster; 0 where they act
-        identically.
+        """``[G, K, K]`` how differently two hypotheses predict the agent's moves in each of G clusters of worlds.
 
-        It is the quantity E(h, k) + E(k, h) of the module's docstring.
+        It is 0 where they act identically. A cluster is a world with its versions; the quantity is E(h, k) + E(k, h) of
+        the module's docstring.
         """
         return (
             self.answer_sums.common_size
@@ -644,7 +644,9 @@ class ResampledSums:
 
     @cached_property
     def apart_in(self) -> Numbers:
-        """``[K, K]`` number of clusters of worlds in which two hypotheses call for different actions."""
+        """``[K, K]`` number of clusters (a world with its versions) in which two hypotheses call for different
+        actions.
+        """
         return np.asarray((self.differ > 1e-9).sum(axis=0))
 
     @cached_property
@@ -798,9 +800,7 @@ class ResampledSums:
 
 
 def resamples(clusters: int, seed: int) -> Numbers:
-    """Draw bootstrap resamples of clusters; return how often each cluster is drawn in each, ``[RESAMPLES,
-    clusters]``.
-    """
+    """Draw bootstrap resamples of clusters (a world with its versions), as ``[RESAMPLES, clusters]`` counts."""
     rng = stream(seed, "resampled clusters", clusters, RESAMPLES)
     return rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=RESAMPLES)
 

@@ -95,8 +95,8 @@ class Separability:
         """``[K, K]`` mean evidence per episode, in nats, of an agent that follows the first hypothesis against the
         second.
 
-        Both agents have the same lapse rate. The mean is over the worlds that define both hypotheses; NaN if there are
-        none.
+        Both agents have the same lapse rate (probability of a random action). The mean is over the worlds that define
+        both hypotheses; NaN if there are none.
         """
         return _ratio(np.nansum(self.nats, axis=0), self.both)
 
@@ -144,7 +144,8 @@ class Separability:
     def episodes(self) -> Array:
         """``[K, K]`` number of episodes that are expected to separate two hypotheses at the error rate ``level``.
 
-        It is log(1 / level) divided by the expected log-likelihood ratio per episode, with the rival's best lapse rate;
+        It is log(1 / level) divided by the expected log-likelihood ratio per episode, with the rival's best lapse rate
+        (probability of a random action);
         infinite if the two cannot be separated, NaN if no world defines both.
         """
         worst = np.fmin(self.own_best, self.own_best.T)
@@ -153,7 +154,8 @@ class Separability:
 
     @property
     def needed(self) -> npt.NDArray[np.int64]:
-        """``[K, K]`` number of clusters of worlds that must separate two hypotheses before one of them is named.
+        """``[K, K]`` number of clusters (a world with its versions) that must separate two hypotheses before one of
+        them is named.
 
         It is `FEWEST`, or the number of clusters that define both hypotheses if that is smaller.
         """
@@ -241,7 +243,8 @@ def separability(
         hypotheses: name -> hypothesis, K of them.
         worlds: W worlds.
         horizon: function from a world to the number of decisions per episode.
-        lapse: lapse rate eps of the agents, from 0.005 to 1; at lower rates a single slip would decide.
+        lapse: lapse rate eps of the agents (probability of a random action), from 0.005 to 1; at lower rates a single
+            slip would decide.
         level: error rate for which the number of episodes is computed.
 
     Raises:

@@ -272,7 +272,8 @@ def states_of(table: StepTable, *, by: Sequence[str] = ()) -> list[States]:
 
     Args:
         table: the episodes.
-        by: names of tags that separate entries, in addition to the conditions of a run (`CONDITIONS`).
+        by: names of tags (facts such as "size") that separate entries, in addition to the conditions of a run
+            (`CONDITIONS`).
 
     Returns:
         One entry for each agent, world, horizon and condition, with all of their episodes.
@@ -373,7 +374,7 @@ def states_of_episodes(episodes: Iterable[Episode], *, by: Sequence[str] = ()) -
 
     Args:
         episodes: the episodes. Those in worlds without a known decision process, or with fog, are left out.
-        by: names of tags that separate entries, in addition to the conditions of a run.
+        by: names of tags (facts such as "size") that separate entries, in addition to the conditions of a run.
 
     Returns:
         The entries, as from `states_of`; and reason -> number of worlds left out for this reason.
@@ -626,7 +627,9 @@ def _by_visits(episodes: States) -> Array | None:
 
 
 def move_frequencies(all_answers: Sequence[Answers]) -> list[Array | None]:
-    """Return how often the agent takes each action elsewhere: for each world, the frequencies in all other clusters.
+    """Return how often the agent takes each action elsewhere: for each world, those in all other clusters.
+
+    A cluster is a world with its versions, such as mirrored ones.
 
     They are what a habit of moving with fixed frequencies predicts in a world without having seen it.
 

@@ -56,9 +56,9 @@ class HypothesisTwin(Scripted):
             object.__setattr__(self, "name", f"{self.kind}({self.hypothesis}{lapse})")
 
     def in_worlds(self, worlds: Callable[[], Sequence[World]]) -> "HypothesisTwin":
-        """Return the agent with its hypothesis bound to the worlds of a study.
+        """Return the agent with its hypothesis filled in for the worlds of a study.
 
-        A hypothesis such as "where the goal stood in phase trained" needs the worlds to become a cell, see
+        A hypothesis such as "where the goal stood in phase trained" becomes a cell only if the worlds are known, see
         `goalscope.goals.hypotheses.bind`.
 
         Args:

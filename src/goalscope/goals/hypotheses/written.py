@@ -532,7 +532,8 @@ def check_names(bank: Mapping[str, Hypothesis], worlds: Callable[[], Sequence[Wo
 def depends_on_worlds(hypothesis: Hypothesis) -> bool:
     """Return whether `bind` must see the worlds to know what a hypothesis means.
 
-    This is so if it says "where the goal stood in phase P", or if it names a goal by the name that a world gives it.
+    This is so if it says "where the goal stood in phase P" (a group of worlds), or if it names a goal by the name that
+    a world gives it.
     """
     return any(inner.form in (*_NAMES, "where the goal stood in phase {name}") for inner in _within(hypothesis))
 

@@ -144,7 +144,7 @@ class RuleTable:
 
     @property
     def defined(self) -> bool:
-        """Whether the rule is defined in the world, so that no stand-in is needed."""
+        """Whether the rule is defined in the world, so that no other behaviour must stand in for it."""
         return len(self.policies) == 1
 
 
@@ -358,7 +358,7 @@ def setting_prior() -> Array:
 
 
 def errors_of(setting: Numbers) -> tuple[Numbers, Array, Array, Array]:
-    """Split numbers of settings into the stand-in and the error rates that they stand for.
+    """Return the behaviour that numbers of settings stand for: error rates, and a stand-in for undefined rules.
 
     Args:
         setting: ``[C]`` numbers, as in `PosteriorDraws.settings`.
@@ -436,7 +436,7 @@ class Mixture:
 
     @cached_property
     def marginal(self) -> Array:
-        """``[E, H]`` log likelihood of each episode under each rule, averaged over stand-ins and errors by their
+        """``[E, H]`` log likelihood of each episode under each rule, averaged over all kinds of errors by their
         prior.
         """
         return np.asarray(np.logaddexp.reduce(self.logs + setting_prior(), axis=2))

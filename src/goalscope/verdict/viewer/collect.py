@@ -100,7 +100,7 @@ class EpisodeList:
         return identity if number == 1 else identity.replace("-", f"-{number}-", 1)
 
     def plain(self) -> Record:
-        """Return the table as a dictionary of JSON values, without the tags by which nobody would filter."""
+        """Return the table as a dictionary of JSON values, without tags that are useless as filters."""
         useful = {name: tag for name, tag in self.tags.items() if 2 <= len(tag) <= _MOST_VALUES and name not in _ORIGIN}
         tags = {name: [row.get(name, -1) for row in self.columns["tags"]] for name in useful}
         return {

@@ -64,7 +64,7 @@ class Written:
     Attributes:
         page: path of the page.
         episodes: number of episodes that it shows.
-        shards: number of files beside the page; 0 if the page contains everything.
+        shards: number of files with steps beside the page; 0 if the page contains everything.
         octets: total size in bytes.
     """
 
@@ -160,7 +160,8 @@ def _block(name: str, packed: str) -> str:
 
 @contextmanager
 def serving(page: Path, port: int = 0) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Context manager that serves a viewer page and its shards over HTTP to this machine, and no other file.
+    """Context manager that serves a viewer page and its shards (files with steps) over HTTP to this machine, and no
+    other file.
 
     It yields the address, and a function that handles requests until it is interrupted.
 
