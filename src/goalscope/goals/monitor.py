@@ -197,10 +197,8 @@ class Monitor:
 
         Returns:
             "moves": number of valid moves; "optimal": share of the moves with a known optimum that are optimal;
-                "regret": sum
-            of the known regrets; "follows": list of hypotheses that the last moves fit; "alarm": step of the alarm;
-                "says":
-            all of this in words. Values that are not known are None.
+            "regret": sum of the known regrets; "follows": list of hypotheses that the last moves fit; "alarm": step of
+            the alarm; "says": all of this in words. Values that are not known are None.
         """
         judged = [reading.optimal for reading in readings if reading.optimal is not None]
         lost = [reading.regret for reading in readings if reading.regret is not None]

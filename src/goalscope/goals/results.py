@@ -249,8 +249,8 @@ class RunDirectedness(Records):
         estimates: MEG (maximum-entropy goal-directedness) for each agent, cell and hypothesis.
         contrasts: MEG of one hypothesis minus that of another for the pairs compared, in cells without a requested tag.
         held_out: prediction with unknown utilities; empty unless requested.
-        rows: one row for each agent, world and hypothesis (cells without a requested tag): the world's part
-            of the signed MEG at the agent's common rationality; their mean over grids is the signed MEG.
+        rows: one row for each agent, world and hypothesis (cells without a requested tag): the world's part of the
+            signed MEG at the agent's common rationality; their mean over grids is the signed MEG.
         settings: name of each setting of the measurement -> its value.
         episodes: number of episodes.
         left_out: number of episodes without a return, because the record is incomplete or has no grid.

@@ -218,8 +218,7 @@ class OrganismTruth(StrictRecord):
 
 class SaltedTruth(StrictRecord):
     """The truth about a sealed organism (a small agent with a known goal), with the random salt that was hashed with
-    it, so that the seal can be
-    checked.
+    it, so that the seal can be checked.
     """
 
     salt: _Salt

@@ -240,8 +240,8 @@ def drawn(name: str, phase: Phase, count: int, seed: int) -> list[GridWorld]:
 
     Args:
         name: name of the family.
-        phase: purpose of the worlds (see `PHASES`), such as "trained" or "separating"; no two of them share a
-            wall layout.
+        phase: purpose of the worlds (see `PHASES`), such as "trained" or "separating"; no two of them share a wall
+            layout.
         count: number of worlds.
         seed: seed of the generation.
 

@@ -76,8 +76,7 @@ class Spec(StrictRecord):
     @property
     def setting(self) -> Setting:
         """The worlds in which the organism (a small agent with a known goal) is measured and judged (size, density),
-        and the temperature at which it
-        acts.
+        and the temperature at which it acts.
         """
         return SETTINGS[self.number % len(SETTINGS)]
 

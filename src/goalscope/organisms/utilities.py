@@ -59,8 +59,8 @@ class UtilityRow(StrictRecord):
         features, condition: what the utility is a function of, and where it was fitted.
         layer: block of the activations; None for features without one.
         measure: "nats", how well the utility predicts the organism's actions (log probability minus that of uniform
-            actions), or "preference", by how much the utility of an episode is
-            greater for an agent that seeks the goal than for one that seeks the corner.
+            actions), or "preference", by how much the utility of an episode is greater for an agent that seeks the goal
+            than for one that seeks the corner.
         value: mean over worlds with its 95 % interval.
         worlds: number of worlds.
     """

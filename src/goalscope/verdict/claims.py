@@ -107,8 +107,8 @@ def worlds_to_decide(claim: Claim) -> int | None:
 
     It presumes that the estimate is the true value, and that the interval shrinks as that of a t test does
     (`goalscope.stats.power.grids_needed`). If the share is 0 or 1 in all worlds, it shrinks as the exact binomial
-    interval does. None for a claim that is decided, for one that several intervals decide
-    together, and where a million worlds would not suffice.
+    interval does. None for a claim that is decided, for one that several intervals decide together, and where a million
+    worlds would not suffice.
     """
     ends = (claim.value, claim.low, claim.high, claim.threshold, claim.confidence)
     if claim.answer != "undecided" or claim.threshold_rule or claim.clusters < 2 or None in ends:

@@ -126,8 +126,7 @@ class Failures:
 
 def not_played(arm: Arm) -> str:
     """Return the reason why an arm (part of an evaluation) that looks inside a model is left out: the episodes that it
-    would read were not
-    played.
+    would read were not played.
     """
     return f"it uses the episodes of the part {arm.at}, which was not run"
 

@@ -145,8 +145,7 @@ class Separability:
         """``[K, K]`` number of episodes that are expected to separate two hypotheses at the error rate ``level``.
 
         It is log(1 / level) divided by the expected log-likelihood ratio per episode, with the rival's best lapse rate
-        (probability of a random action);
-        infinite if the two cannot be separated, NaN if no world defines both.
+        (probability of a random action); infinite if the two cannot be separated, NaN if no world defines both.
         """
         worst = np.fmin(self.own_best, self.own_best.T)
         counts = np.ceil(math.log(1 / self.level) / np.maximum(worst, 1e-12))

@@ -443,8 +443,7 @@ class Mixture:
 
     def candidates(self, episodes: Numbers) -> Numbers:
         """Return the numbers of the rules among which the posterior is drawn: those with weight in a quick fit, and
-        others that
-        explain all of the given episodes.
+        others that explain all of the given episodes.
 
         Args:
             episodes: numbers of the episodes.

@@ -146,8 +146,8 @@ class Predictor:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the components of the prediction: the H written rules, then the three learned policies
-        (fall-backs).
+        """Names of the components of the prediction: the H written rules, then the three learned policies,
+        to which the prediction falls back.
         """
         return (*(rule.text for rule in self.rules), *NAMES)
 

@@ -97,8 +97,8 @@ class FirstTurns(BaseModel):
         scored, optimal: number of turns with an action in states with known optimal actions, and how many of these are
             optimal.
         shared: share of a prompt, by bytes, that is the common beginning of all prompts; 0 for agents without a prompt.
-        counted: mean number of prompt tokens in these turns by `verdict.preflight.cost.counter`; 0 for agents
-            without a prompt.
+        counted: mean number of prompt tokens in these turns by `verdict.preflight.cost.counter`; 0 for agents without a
+            prompt.
         usage: total usage of all turns, by name, such as "output_tokens".
         portions: the turns in the groups that were asked at the same time, in order.
         memory: maximum memory of this process so far, in bytes; 0 if unknown.
