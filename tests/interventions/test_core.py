@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from goalscope.agents import ChatAgent
-from goalscope.agents.models import LocalModel, Sampling
+from goalscope.agents.models import LocalModel, Sampling, decode
 from goalscope.inside.activations import SiteFinder
 from goalscope.inside.interventions import (
     EMBEDDING,
@@ -291,13 +291,15 @@ def test_keys_and_values_of_a_pass_take_half_of_the_memory_without_the_weights(
     cache = network(input_ids=torch.tensor([[1]]), use_cache=True).past_key_values
     octets = sum(tensor.nbytes for layer in cache.layers for tensor in (layer.keys, layer.values))
     weights = sum(parameter.nbytes for parameter in network.parameters())
-    monkeypatch.setattr(forward, "own_cores", lambda: 2)
+    monkeypatch.setattr(decode, "own_cores", lambda: 2)
     limits = []
     for memory in (weights // 2, weights + (1 << 20), weights + (1 << 30)):
         pages = {"SC_PAGE_SIZE": page, "SC_PHYS_PAGES": memory // page}
         monkeypatch.setattr(os, "sysconf", pages.__getitem__)
         limits.append(forward.most_tokens(network))
     assert limits == [0, pytest.approx((1 << 20) / (4 * octets), abs=1), pytest.approx((1 << 30) / (4 * octets), abs=1)]
+    monkeypatch.setattr(decode, "is_small", lambda network: False)  # all cores then compute one pass
+    assert decode._fitting(network, None).most_columns == pytest.approx((1 << 30) / (2 * octets), abs=1)
 
 
 def test_wrong_use_is_refused_with_the_reason(agent: ChatAgent, pair: Pair) -> None:

@@ -31,6 +31,7 @@ from goalscope.agents.models.reading import (
     Prompt,
     PromptReader,
     Prompts,
+    device_memory,
     enter,
     memory_limit,
     rearrange,
@@ -954,17 +955,27 @@ def score_on_cores(
     return [outputs[index] for index in range(len(prompts))]
 
 
+def most_tokens(model: Any) -> int:
+    """Return how many tokens may be in memory in one forward pass of a model (a PyTorch module).
+
+    Their keys and values may take half of the memory of the device without the weights; passes that are computed at the
+    same time share it. The limit depends on the machine alone, so that results can be repeated.
+    """
+    weights = sum(value.numel() * value.element_size() for value in model.parameters())
+    itemsize = next(model.parameters()).element_size()
+    octets = token_octets(model.config.get_text_config(decoder=True), itemsize) or itemsize
+    passes = own_cores() if is_small(model) else 1
+    return int(max(0, device_memory(model.device) - weights) // (2 * passes * octets))
+
+
 def _fitting(model: Any, slots: int | None) -> Decoding:
     """Return the settings of batches that suit a model and its device.
 
-    A larger model on a CPU then returns its first outputs after seconds instead of minutes. On a GPU, half of the free
-    memory determines how many rows decode at once.
+    A larger model on a CPU then returns its first outputs after seconds instead of minutes. Half of the memory without
+    the weights determines how many rows decode at once; on a GPU, half of what is free, since others may use it too.
     """
     if is_small(model):
         return Decoding(slots=slots or ROWS)
-    parameters = sum(value.numel() for value in model.parameters())
-    if model.device.type == "cpu" and parameters >= _GRADUAL:
-        return Decoding(slots=slots or SLOTS, prefill_tokens=min(4096, int(_PASS / 2 / parameters)), gradual=True)
     if model.device.type == "cuda":
         import torch
 
@@ -972,7 +983,11 @@ def _fitting(model: Any, slots: int | None) -> Decoding:
         column = token_octets(config, octets)
         free = torch.cuda.mem_get_info(model.device)[0] // 2
         return Decoding(slots=slots or ROWS, most_columns=free // column) if column else Decoding(slots=slots or SLOTS)
-    return Decoding(slots=slots or SLOTS)
+    parameters = sum(value.numel() for value in model.parameters())
+    settings = Decoding(slots=slots or SLOTS, most_columns=most_tokens(model))
+    if model.device.type == "cpu" and parameters >= _GRADUAL:
+        return replace(settings, prefill_tokens=min(4096, int(_PASS / 2 / parameters)), gradual=True)
+    return settings
 
 
 def _changes_itself(model: Any) -> bool:

@@ -27,13 +27,11 @@ from goalscope.agents.models.decode import (
     Decoding,
     check_prompts,
     decode,
-    is_small,
-    own_cores,
+    most_tokens,
     score,
     work_on_cores,
 )
 from goalscope.agents.models.local import LocalModel
-from goalscope.agents.models.reading import device_memory, token_octets
 from goalscope.inside.activations.hooks import DecoderBlocks
 
 EMBEDDING: Final = -1
@@ -432,8 +430,6 @@ Output = TypeVar("Output")
 LogProbabilities = Sequence[Sequence[float]]
 """``[A]`` for each of some answers, the log-probability of each of its tokens, in nats."""
 
-_SHARE: Final = 2  # keys and values may take one part in so many of the memory that the weights leave
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
@@ -566,20 +562,6 @@ def _outputs(
     return [
         BatchOutputs(outputs=[output for output, _ in part], rerouted=[share for _, share in part]) for part in joined
     ]
-
-
-def most_tokens(network: Any) -> int:
-    """Return how many tokens may be in memory in one forward pass of a model (a PyTorch module).
-
-    Their keys and values may take half of the memory of the device without the weights; passes that are computed at the
-    same time share it. The limit depends on the machine alone, so that results can be repeated.
-    """
-    parameter = next(network.parameters())
-    weights = sum(value.numel() * value.element_size() for value in network.parameters())
-    config = network.config.get_text_config(decoder=True)
-    octets = token_octets(config, parameter.element_size()) or parameter.element_size()
-    passes = own_cores() if is_small(network) else 1
-    return int(max(0, device_memory(network.device) - weights) // (_SHARE * passes * octets))
 
 
 def _parts(batch: Batch, tokens: Sequence[int], most: int) -> Iterator[list[int]]:
