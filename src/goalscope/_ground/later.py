@@ -13,12 +13,13 @@ def names_later(package: str, modules: Mapping[str, str]) -> Callable[[str], Any
 
     Args:
         package: full name of the package.
-        modules: name -> the module of the package that defines it.
+        modules: name -> the module that defines it, without the name of the package; one of another package begins
+            with a dot, as in ".worlds.gridworld".
     """
 
     def find(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{modules[name]}"), name)
+        return getattr(import_module(f".{modules[name]}", package), name)
 
     return find

@@ -41,7 +41,7 @@ from goalscope.inside.activations.shards import SHARD, Artifact, artifacts, open
 from goalscope.inside.probing.probe import Probe
 from goalscope.measures.behaviour import BEHAVIOUR
 from goalscope.runs import Store, content_hash
-from goalscope.runs.provenance import wanted_by
+from goalscope.runs.dispatch import wanted_by
 from goalscope.runs.repair import DAMAGED, VerifiedPart, lines, repair
 from goalscope.runs.repair import verify as check
 from goalscope.verdict.judging import Reopened, reopened

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from goalscope.goals import TOWARDS, goal_measure
 from goalscope.measures.behaviour import BEHAVIOUR, measure_bounds
 from goalscope.measures.comparison import ORIGINAL
 from goalscope.measures.table import CONDITIONS
@@ -266,6 +265,8 @@ class MeasuredRows:
     @property
     def goals(self) -> list[str]:
         """The names of the measures of goal-directedness (MEG) towards a hypothesis (a possible goal)."""
+        from goalscope.goals.directedness import TOWARDS, goal_measure  # it takes a tenth of a second
+
         return [goal_measure(str(name)) for name in self.values.get(TOWARDS, ()) if name is not None]
 
     @property

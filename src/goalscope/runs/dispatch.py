@@ -24,17 +24,28 @@ from typing import Any, Final
 from goalscope._ground import own
 from goalscope._ground.checks import check_text
 from goalscope._ground.extras import lacking
-from goalscope._ground.ids import canonical_json
+from goalscope._ground.ids import canonical_json, content_id
 from goalscope._ground.own import sign
 from goalscope._ground.progress import TALLY, Arrived, StoppedError, takes_arrived
 from goalscope.agents.agent import Agent, Observation, Turn, agent_id, build_agent
+from goalscope.agents.chat import ChatAgent
+from goalscope.agents.models.abilities import (
+    ServerInfo,
+    ServerNeeds,
+    ServerReport,
+    apply_report,
+    check_server,
+    most_trial_tokens,
+    read_server_info,
+)
 from goalscope.agents.models.base import NotSentError
 from goalscope.agents.models.decode import own_cores, share_cores
+from goalscope.agents.models.http import HttpModel
 from goalscope.agents.models.http_settings import CallBudget
 from goalscope.agents.models.local import LocalModel
 from goalscope.runs.codec import encode_tags
 from goalscope.runs.journal import Call, Journal, call_for
-from goalscope.runs.provenance import check_before_calls
+from goalscope.runs.provenance import SERVERS, checks_of
 from goalscope.runs.store import Store
 from goalscope.runs.study import AgentEntry
 
@@ -730,3 +741,92 @@ class _Actor:
 
     def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return function(*arguments, **options)
+
+
+# Tests of a server before the first call
+
+
+def wanted_by(agent: ChatAgent, observation: Observation) -> ServerNeeds:
+    """Return what an agent requires of its model's server, which determines the tests of the server before a run.
+
+    Args:
+        agent: the agent.
+        observation: an observation, whose prompt serves as the example.
+    """
+    request, choice = agent.request(observation), agent.choice
+    return ServerNeeds(
+        sampling=agent.sampling,
+        messages=request.messages,
+        answers=request.answers,
+        written=choice is None or choice.after == "reasoning",
+        scored=choice is not None,
+    )
+
+
+def check_before_calls(store: Store, agent: Agent, observation: Observation) -> None:
+    """Test the server of an agent before the first call of a run, and configure its model accordingly.
+
+    A server that this run has tested before is not tested again. For agents without a server nothing happens. What the
+    server says about itself is stored with each session.
+
+    Args:
+        store: the run, open for writing.
+        agent: the agent.
+        observation: an observation, whose prompt serves as the example.
+
+    Raises:
+        NotSentError: a cap leaves no room for the tests.
+        ValueError: the study cannot be run on this server.
+        ConnectionError, PermissionError: see `goalscope.agents.models.abilities.check_server`.
+    """
+    model = getattr(agent, "model", None)
+    if not isinstance(agent, ChatAgent) or not isinstance(model, HttpModel):
+        return
+    if not model.server.preflight:
+        _note_server(store, model, read_server_info(model.client))
+        return
+    needs, identity = wanted_by(agent, observation), agent_id(agent)
+    settings = content_id("server", {"model": dict(model.describe()), **needs.settings(model.server)})
+    accepted = [entry for entry in checks_of(store) if entry.get("settings") == settings and entry.get("accepted")]
+    if accepted:
+        apply_report(model, needs, ServerReport.model_validate(accepted[-1]["report"]))
+        _note_server(store, model, read_server_info(model.client))
+        return
+    budget = model.budget
+    before = budget.calls, budget.tokens, budget.usd
+    requests, prompts, outputs = most_trial_tokens(needs, model.server)
+    cost_limit: dict[str, float] = {"requests": requests, "tokens_at_most": prompts + outputs}
+    if budget.priced:
+        cost_limit["usd"] = budget.usd_of(prompts, outputs)
+    entry: dict[str, Any] = {
+        "address": model.server.base_url,
+        "model": model.served,
+        "agent": identity,
+        "settings": settings,
+        "accepted": False,
+    }
+    entries = checks_of(store)
+    # Store the maximum cost first, in case the process is killed during the trials.
+    store.put_info(SERVERS, [*entries, {**entry, "usage": cost_limit}])
+    try:
+        report = check_server(model, needs)
+        entry |= {"server": dict(report.told.server), "report": report.model_dump(mode="json")}
+        apply_report(model, needs, report)
+        entry["accepted"] = True
+    finally:
+        requests_made, tokens, usd = budget.calls - before[0], budget.tokens - before[1], budget.usd - before[2]
+        entry["usage"] = {"requests": requests_made, "prompt_tokens": tokens, **({"usd": usd} if budget.priced else {})}
+        store.put_info(SERVERS, [*entries, entry])
+
+
+def _note_server(store: Store, model: HttpModel, metadata: ServerInfo) -> None:
+    """Store a server's metadata unless the run has them already."""
+    entries = checks_of(store)
+    report = {"address": model.server.base_url, "model": model.served, "server": dict(metadata.server)}
+    # Only answers contain the fingerprint; the server's other pages do not.
+    stored = [
+        {**entry, "server": {name: text for name, text in entry.get("server", {}).items() if name != "fingerprint"}}
+        for entry in entries
+    ]
+    if metadata.server and not any(report.items() <= entry.items() for entry in stored):
+        store.put_info(SERVERS, [*entries, report])

@@ -19,23 +19,10 @@ from typing import Any, Final
 
 from goalscope._ground import registry
 from goalscope._ground.folder import temporary_folder
-from goalscope._ground.ids import content_id
 from goalscope._ground.untrusted import printable, shorten
 from goalscope._ground.version import __version__
-from goalscope.agents.agent import ANSWERED_BY, REDRAWS, WITHHELD, Agent, Observation, agent_id
-from goalscope.agents.chat import ChatAgent
-from goalscope.agents.models.abilities import (
-    ServerInfo,
-    ServerNeeds,
-    ServerReport,
-    apply_report,
-    check_server,
-    most_trial_tokens,
-    other_names,
-    read_server_info,
-)
-from goalscope.agents.models.http import HttpModel
-from goalscope.agents.models.http_errors import hide
+from goalscope.agents.agent import ANSWERED_BY, REDRAWS, WITHHELD
+from goalscope.agents.models.http_errors import hide, other_names
 from goalscope.agents.models.http_settings import BELIEVED, DOUBTED
 from goalscope.agents.parse import CALLED, IN_REASONING, remedy
 from goalscope.runs.store import Store
@@ -309,23 +296,6 @@ _NOTES: Final = (
 """What is said of some answers, if there are any."""
 
 
-def wanted_by(agent: ChatAgent, observation: Observation) -> ServerNeeds:
-    """Return what an agent requires of its model's server, which determines the tests of the server before a run.
-
-    Args:
-        agent: the agent.
-        observation: an observation, whose prompt serves as the example.
-    """
-    request, choice = agent.request(observation), agent.choice
-    return ServerNeeds(
-        sampling=agent.sampling,
-        messages=request.messages,
-        answers=request.answers,
-        written=choice is None or choice.after == "reasoning",
-        scored=choice is not None,
-    )
-
-
 def spent_on_checks(store: Store, identity: str) -> dict[str, float]:
     """Return what testing an agent's server has cost in a run: name of the cost -> requests, tokens or USD.
 
@@ -336,7 +306,7 @@ def spent_on_checks(store: Store, identity: str) -> dict[str, float]:
         identity: the agent's content id.
     """
     total: dict[str, float] = {}
-    for entry in _checks_of(store):
+    for entry in checks_of(store):
         if entry.get("agent") == identity:
             for name, value in entry.get("usage", {}).items():
                 total[name] = total.get(name, 0.0) + value
@@ -366,75 +336,7 @@ def noted_of_answers(store: Store) -> list[str]:
     return lines
 
 
-def check_before_calls(store: Store, agent: Agent, observation: Observation) -> None:
-    """Test the server of an agent before the first call of a run, and configure its model accordingly.
-
-    A server that this run has tested before is not tested again. For agents without a server nothing happens. What the
-    server says about itself is stored with each session.
-
-    Args:
-        store: the run, open for writing.
-        agent: the agent.
-        observation: an observation, whose prompt serves as the example.
-
-    Raises:
-        NotSentError: a cap leaves no room for the tests.
-        ValueError: the study cannot be run on this server.
-        ConnectionError, PermissionError: see `goalscope.agents.models.abilities.check_server`.
-    """
-    model = getattr(agent, "model", None)
-    if not isinstance(agent, ChatAgent) or not isinstance(model, HttpModel):
-        return
-    if not model.server.preflight:
-        _note_server(store, model, read_server_info(model.client))
-        return
-    needs, identity = wanted_by(agent, observation), agent_id(agent)
-    settings = content_id("server", {"model": dict(model.describe()), **needs.settings(model.server)})
-    accepted = [entry for entry in _checks_of(store) if entry.get("settings") == settings and entry.get("accepted")]
-    if accepted:
-        apply_report(model, needs, ServerReport.model_validate(accepted[-1]["report"]))
-        _note_server(store, model, read_server_info(model.client))
-        return
-    budget = model.budget
-    before = budget.calls, budget.tokens, budget.usd
-    requests, prompts, outputs = most_trial_tokens(needs, model.server)
-    cost_limit: dict[str, float] = {"requests": requests, "tokens_at_most": prompts + outputs}
-    if budget.priced:
-        cost_limit["usd"] = budget.usd_of(prompts, outputs)
-    entry: dict[str, Any] = {
-        "address": model.server.base_url,
-        "model": model.served,
-        "agent": identity,
-        "settings": settings,
-        "accepted": False,
-    }
-    entries = _checks_of(store)
-    # Store the maximum cost first, in case the process is killed during the trials.
-    store.put_info(SERVERS, [*entries, {**entry, "usage": cost_limit}])
-    try:
-        report = check_server(model, needs)
-        entry |= {"server": dict(report.told.server), "report": report.model_dump(mode="json")}
-        apply_report(model, needs, report)
-        entry["accepted"] = True
-    finally:
-        requests_made, tokens, usd = budget.calls - before[0], budget.tokens - before[1], budget.usd - before[2]
-        entry["usage"] = {"requests": requests_made, "prompt_tokens": tokens, **({"usd": usd} if budget.priced else {})}
-        store.put_info(SERVERS, [*entries, entry])
-
-
-def _checks_of(store: Store) -> list[Mapping[str, Any]]:
+def checks_of(store: Store) -> list[Mapping[str, Any]]:
+    """Return what a run has stored about the tests of its servers, one mapping per test."""
     entries = store.info().get(SERVERS, [])
     return [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
-
-
-def _note_server(store: Store, model: HttpModel, metadata: ServerInfo) -> None:
-    """Store a server's metadata unless the run has them already."""
-    entries = _checks_of(store)
-    report = {"address": model.server.base_url, "model": model.served, "server": dict(metadata.server)}
-    # Only answers contain the fingerprint; the server's other pages do not.
-    stored = [
-        {**entry, "server": {name: text for name, text in entry.get("server", {}).items() if name != "fingerprint"}}
-        for entry in entries
-    ]
-    if metadata.server and not any(report.items() <= entry.items() for entry in stored):
-        store.put_info(SERVERS, [*entries, report])

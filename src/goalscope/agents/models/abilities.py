@@ -28,7 +28,7 @@ from goalscope.agents.models.http import (
 )
 from goalscope.agents.models.http_answers import Served
 from goalscope.agents.models.http_client import Client
-from goalscope.agents.models.http_errors import MissingError, RejectedError, SilentServerError, rejection
+from goalscope.agents.models.http_errors import MissingError, RejectedError, SilentServerError, other_names, rejection
 from goalscope.agents.models.http_settings import (
     CONSTRAINTS,
     RECORDING,
@@ -117,7 +117,6 @@ _HOT: Final = 1.5  # temperature at which these answers are drawn
 _MOST_DRAWN: Final = 48  # maximum output tokens of a short answer
 _MOST_PLAIN: Final = 1024  # maximum output tokens of the answer to a prompt of the study
 _MOST_TEXT: Final = 300  # maximum characters of a quoted error
-_MOST_LISTED: Final = 5  # maximum number of model names in a sentence
 _LETTERS: Final = "Write eight random letters of the alphabet, one after the other, and nothing else."
 _SEA: Final = "Write one short sentence about the sea. Write plain words and no JSON."
 _COLD: Final[Mapping[str, Any]] = {"temperature": 0.0, "top_p": 1.0}
@@ -668,26 +667,6 @@ def needing_record(report: ServerReport) -> list[str]:
     """
     rows = {row.name: None for row in ABILITIES if row.recorded and report.of(row.name).state == "no"}
     return list(rows)
-
-
-def other_names(served: str, names: Mapping[str, int]) -> str:
-    """Describe the names other than the requested one that a server gives the model in its answers.
-
-    The result is "" if there are none.
-
-    Another name may mean that the server answers with another model.
-
-    Args:
-        served: the requested name.
-        names: name -> number of answers with it, "" for answers without a name.
-    """
-    others = Counter({name: count for name, count in names.items() if name not in ("", printable(served))})
-    if not others:
-        return ""
-    listed = ", ".join(f"{shorten(name)} ({count})" for name, count in others.most_common(_MOST_LISTED))
-    more = f" and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
-    share = f"{others.total()} of {sum(names.values())} answers"
-    return f"{share} give the model a name other than {shorten(served)}: {listed}{more}"
 
 
 def apply_report(model: HttpModel, needs: ServerNeeds, report: ServerReport) -> None:

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from base64 import b64encode, urlsafe_b64encode
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -12,7 +13,7 @@ from html import escape
 from typing import Any, Final, Literal, NamedTuple, NoReturn
 from urllib.parse import quote, urlsplit
 
-from goalscope._ground.untrusted import UntrustedError, decode_json, printable
+from goalscope._ground.untrusted import UntrustedError, decode_json, printable, shorten
 from goalscope.agents.models.http_settings import GarbledError, PassingError, Server
 
 LONGEST_TEXT: Final = 600
@@ -427,3 +428,26 @@ def _is_telling(end: str) -> bool:
 
 def _any_of(texts: Sequence[str]) -> str:
     return "|".join(map(re.escape, dict.fromkeys(texts)))
+
+
+_MOST_LISTED: Final = 5  # maximum number of model names in a sentence
+
+
+def other_names(served: str, names: Mapping[str, int]) -> str:
+    """Describe the names other than the requested one that a server gives the model in its answers.
+
+    The result is "" if there are none.
+
+    Another name may mean that the server answers with another model.
+
+    Args:
+        served: the requested name.
+        names: name -> number of answers with it, "" for answers without a name.
+    """
+    others = Counter({name: count for name, count in names.items() if name not in ("", printable(served))})
+    if not others:
+        return ""
+    listed = ", ".join(f"{shorten(name)} ({count})" for name, count in others.most_common(_MOST_LISTED))
+    more = f" and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
+    share = f"{others.total()} of {sum(names.values())} answers"
+    return f"{share} give the model a name other than {shorten(served)}: {listed}{more}"

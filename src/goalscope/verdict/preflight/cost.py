@@ -32,8 +32,8 @@ from goalscope.agents.models.weight_files import read_header
 from goalscope.agents.scripted import RandomWalk
 from goalscope.inside.activations.capture import CaptureSettings
 from goalscope.runs import EpisodeSpec, Study
+from goalscope.runs.dispatch import wanted_by
 from goalscope.runs.episode import LiveEpisode
-from goalscope.runs.provenance import wanted_by
 from goalscope.worlds.grid import Action
 from goalscope.worlds.tasks.knowledge import AgentKnowledge, Report
 from goalscope.worlds.tasks.taskmap import TaskMap

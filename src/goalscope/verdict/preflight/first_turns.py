@@ -29,13 +29,12 @@ from goalscope.agents.models.local import Answering
 from goalscope.agents.models.reading import common_prefix
 from goalscope.agents.parse import IN_REASONING, LITTLE_MASS, Cause, cause_of, fault_words, what_helps
 from goalscope.runs import Store, Study
-from goalscope.runs.dispatch import Caller, budget_of
+from goalscope.runs.dispatch import Caller, budget_of, check_before_calls
 from goalscope.runs.episode import LiveEpisode
 from goalscope.runs.journal import Journal
 from goalscope.runs.opening import unmade
 from goalscope.runs.provenance import (
     FIRST_TURNS,
-    check_before_calls,
     note,
     note_packages,
     noted,
