@@ -55,6 +55,9 @@ def test_what_is_trusted_of_a_goal_seeker_is_true(seen) -> None:
     assert f"{kinds[0].shares['goal'][0]:.0%}" in text
     assert text.startswith(say_elsewhere("agent", distance, trusted))
     assert KEYS not in say_elsewhere("agent", distance, trusted)
+    poor = [kind for kind in kinds if kind.trust == "poor"]
+    rounded = f"{distance:.2f}"
+    assert say_elsewhere("agent", distance, poor) == TEXTS("elsewhere/good", model="agent", distance=rounded)
 
 
 def test_an_agent_that_leaves_the_goal_for_a_key_is_not_trusted_where_there_are_keys(seen) -> None:
