@@ -11,6 +11,7 @@ import goalscope
 from goal_tables import directed
 from goalscope.runs import Store, Study, run
 from goalscope.worlds.environments.environment import build
+from goalscope.worlds.environments.world import EnvironmentWorld
 from goalscope.worlds.planning import expected_utility
 
 PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
@@ -53,6 +54,14 @@ def test_the_agent_of_the_page_acts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with Store(tmp_path / "run") as store:
         steps = [step for one in store.episodes() for step in one.steps]
     assert {(step.action, step.text) for step in steps} == {(0, "north")}
+
+
+def test_the_class_of_gymnasium_of_the_page_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gymnasium", reason="the extra gymnasium is not installed")
+    monkeypatch.chdir(tmp_path)
+    Path("river.py").write_text(block("class Ferry"), encoding="utf-8")
+    table = EnvironmentWorld.make("river:Ferry", {}).believed.table
+    assert len(table.states) == 42 and {"goal", "end with reward 0"} == set(table.goals)
 
 
 def test_the_levels_of_the_page_can_be_made() -> None:

@@ -15,6 +15,7 @@ from families import long_after
 from goalscope._ground import own
 from goalscope.environments import EnvironmentWorld, oracle
 from goalscope.runs import Store, Study
+from goalscope.worlds.environments.environment import named_environment
 
 pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
 
@@ -161,6 +162,24 @@ def test_a_level_in_a_package_of_the_working_directory(tmp_path: Path, monkeypat
     world = EnvironmentWorld.make("minigrid", parameters)
     assert "grand mission" in world.begin(np.random.default_rng(0)).view.text
     assert {"purple key held", "purple door open"} <= set(world.believed.table.goals)
+
+
+def test_an_installed_package_that_the_user_names_registers_its_environments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    text = TABLE.replace("coin_table_of_mine", "coins_of_a_package").replace("Coin-v0", "Coins-v0")
+    (site / "coins_of_a_package.py").write_text(text)
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.chdir(tmp_path)
+    parameters = {"name": "Coins-v0", "modules": ["coins_of_a_package"]}
+    stored = {"source": "gymnasium", "parameters": parameters, "description": {}, "limit": 9, "depth": None}
+    with own.command(own_code=False, advice=""), pytest.raises(ValueError, match="coins_of_a_package"):
+        EnvironmentWorld.from_plain(stored).believed  # noqa: B018
+    assert "coins_of_a_package" not in sys.modules
+    source, named = named_environment("coins_of_a_package:Coins-v0")
+    assert (source, named) == ("gymnasium", parameters)
 
 
 def test_a_table_that_a_module_registers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

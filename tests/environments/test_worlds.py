@@ -292,7 +292,7 @@ def test_a_stored_run_is_read_without_importing_anything_and_says_what_it_lacks(
     [
         ({"kind": "nowhere:Corridor"}, "no .*nowhere.py"),
         ({"kind": "small_worlds:Nobody"}, "Nobody.*Corridor"),
-        ({"kind": "small_worlds:np"}, "must be a class with the methods"),
+        ({"kind": "small_worlds:np"}, "small_worlds:np must be .* class"),
         ({"kind": "os:system"}, "in a module of the working directory"),
         ({"kind": "subprocess:Popen", "parameters": [{"args": "true"}]}, "in a module of the working directory"),
         ({"kind": "small_worlds:Corridor", "parameters": [{"width": 5}]}, "width.*takes length"),

@@ -472,7 +472,7 @@ SCENARIOS = {
     "goals of one's own in an environment": Scenario(
         files={
             "warehouse.py": ("environments.md python 1",),
-            "aisles.py": ("environments.md python 4",),
+            "aisles.py": ("environments.md python 5",),
             "aisles.yaml": ("environments.md yaml 2",),
         },
         steps=(

@@ -196,8 +196,9 @@ def load_own(source: str, methods: tuple[str, ...], role: str) -> Callable[..., 
         raise ValueError(f"{module} must have a class {missing}, but there is none of this name{listed}")
     lacking = [name for name in methods if not callable(getattr(loaded, name, None))]
     if not isinstance(loaded, type) or lacking:
+        wanted = f"a class with the methods {', '.join(methods)}" if methods else f"{role}: a class"
         raise ValueError(
-            f"{source} must be a class with the methods {', '.join(methods)}, lacking: {', '.join(lacking)}"
+            f"{source} must be {wanted}, {'lacking: ' + ', '.join(lacking) if lacking else f'got {loaded!r:.80}'}"
         )
     return loaded
 
@@ -222,32 +223,40 @@ def load_function(source: str, role: str) -> Callable[..., Any]:
 
 
 def load_module(module: str, role: str) -> None:
-    """Import a module of the working directory for the parts that it registers with another library, such as MiniGrid
-    levels.
+    """Import a module for the parts that it registers with another library, such as MiniGrid levels.
+
+    It is a module of the working directory or, if the user named it, an installed package.
 
     Args:
         module: name of the module, as in an import statement.
         role: what the module is to be, in words, for error messages.
 
     Raises:
-        ValueError: if this is not the name of a module, the directory has no such module, or the user did not allow it.
+        ValueError: if this is not the name of a module, there is no such module, or the user did not allow it.
     """
     if not isinstance(module, str) or not is_own(f"{module}:_"):
         raise ValueError(f"{role} must be given by its name, as in an import statement, got {module!r:.80}")
-    _attribute(f"{module}:*", role)
+    if may_import(f"{module}:*") and _file_of(module) is None and _is_installed(module):
+        importlib.import_module(module)
+    else:
+        _attribute(f"{module}:*", role)
+
+
+def _file_of(module: str) -> Path | None:
+    """Return the file of a module of the working directory, None if there is none."""
+    file = Path.cwd().joinpath(*module.split("."))
+    candidates = (file.with_suffix(".py"), file / "__init__.py")
+    return next((candidate for candidate in candidates if NamedFile(candidate).is_there()), None)
 
 
 def _attribute(source: str, role: str) -> Any:
     """Return an attribute of a module of the working directory, None if it is missing."""
     module, _, name = source.partition(":")
-    file = Path.cwd().joinpath(*module.split("."))
-    path = next(
-        (candidate for candidate in (file.with_suffix(".py"), file / "__init__.py") if NamedFile(candidate).is_there()),
-        None,
-    )
+    path = _file_of(module)
     if path is None:
+        file = Path.cwd().joinpath(*module.split(".")).with_suffix(".py")
         raise ValueError(
-            f"{source} must be {role} in a module of the working directory, but there is no {file.with_suffix('.py')}: "
+            f"{source} must be {role} in a module of the working directory, but there is no {file}: "
             "run goalscope from its folder, or register it in a package (docs/plugins.md)"
         )
     if not may_import(source):

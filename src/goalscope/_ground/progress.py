@@ -380,6 +380,19 @@ def aloud() -> Iterator[None]:
         yield
 
 
+def paced(label: str) -> Callable[[str], None]:
+    """Return a function that reports what work without a known end is doing, at most once per `QUIET_SECONDS`."""
+    last_shown = time.monotonic()
+
+    def tell(line: str) -> None:
+        nonlocal last_shown
+        if time.monotonic() - last_shown >= QUIET_SECONDS:
+            TALLY.tell(f"{label}: {line}")
+            last_shown = time.monotonic()
+
+    return tell
+
+
 def beating(pace: Pace) -> AbstractContextManager[None]:
     """While this context lasts, run a thread that calls `Pace.beat`, to refresh the displayed numbers about the
     models.

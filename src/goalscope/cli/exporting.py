@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args
 from goalscope._ground import registry
 from goalscope._ground.checks import check_choice, did_you_mean
 from goalscope._ground.folder import Folder, NamedFile, temporary_folder
-from goalscope._ground.progress import TALLY, aloud
+from goalscope._ground.progress import TALLY, aloud, paced
 from goalscope._ground.words import counted
 from goalscope.agents.agent import Agent
 from goalscope.cli.console import json_text, progress, say
@@ -428,8 +428,9 @@ def table(
         OSError: if the file cannot be written.
     """
     make = partial(build, *named_environment(env)) if isinstance(env, str) else env
+    tell = paced("listing states")
     with aloud():
-        believed = believe(make, limit, found=lambda count: TALLY.tell(f"{count:,} states found"))
+        believed = believe(make, limit, found=lambda count: tell(f"{count:,} states found"))
         found = believed.table
         played = believed.played
         TALLY.tell(

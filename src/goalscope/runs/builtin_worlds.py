@@ -32,8 +32,10 @@ from goalscope._ground import registry
 from goalscope._ground.checks import freeze, near_miss
 from goalscope._ground.ids import content_id
 from goalscope._ground.own import is_own
+from goalscope._ground.progress import paced
 from goalscope._ground.rng import stream, words
 from goalscope._ground.untrusted import shorten
+from goalscope._ground.words import counted
 from goalscope.runs.study_parts import MAX_COUNT, OWN, Phased, listed, sequence, world_kind
 from goalscope.stats.rows import Tag
 from goalscope.worlds.dynamics import initial_state
@@ -725,8 +727,10 @@ class _Searched(Phased, ABC):
 
     def expand(self, seed: int, path: str, taken: Collection[str]) -> Iterator[EnvironmentWorld]:
         """Yield the worlds of each environment."""
-        for world in self.environments_of(path):
+        tell = paced(path)
+        for number, world in enumerate(self.environments_of(path), 1):
             yield from [world] if self.starts is None else self._starting(world, seed, path)
+            tell(f"{counted(number, 'environment')} made")
 
     @abstractmethod
     def environments_of(self, path: str) -> Iterator[EnvironmentWorld]:

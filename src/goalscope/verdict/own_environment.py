@@ -9,7 +9,7 @@ import numpy as np
 from goalscope._ground import registry
 from goalscope._ground.ids import canonical_json
 from goalscope._ground.own import is_own, load_own
-from goalscope._ground.progress import TALLY
+from goalscope._ground.progress import TALLY, paced
 from goalscope._ground.words import counted, listed
 from goalscope._ground.yaml_text import write_yaml
 from goalscope.goals.decision import GOAL
@@ -66,32 +66,29 @@ def environment_settings(environment: str) -> dict[str, Any]:
     entry: dict[str, Any] = {"kind": source} if is_own(source) else {"kind": "environment", "source": source}
     entry |= {"name": name, "parameters": [parameters]}
     more: dict[str, Any] = {}
-    seeds = _seeds(name, source, parameters, count) if _takes_seed(source) and "seed" not in parameters else []
+    seeds = _seeds(name, source, parameters, count) if _takes_seed(source) and "seed" not in parameters else {}
+    worlds = list(seeds.values()) or [first]
+    n_starts = min(len(world.believed.starts) for world in worlds)
+    if not n_starts:
+        raise ValueError(
+            f"the goal of {name} must be reached from another state, but no state leads to it: check goal() and "
+            "done(), and that initial() gives no state that is a goal"
+        )
     if seeds:
-        entry["seeds"] = seeds
-        starts = [len(EnvironmentWorld.make(source, {**parameters, "seed": seed}).believed.starts) for seed in seeds]
-        if len(seeds) < count:  # few different worlds: each begins in several states
-            entry["starts"] = min(-(-count // len(seeds)), *starts)
-            more["most starts"] = min(starts)
-    else:
-        if not len(first.believed.starts):
-            raise ValueError(
-                f"the goal of {name} must be reached from another state, but no state leads to it: check goal() and "
-                "done(), and that initial() gives no state that is a goal"
-            )
-        entry["starts"] = min(count, len(first.believed.starts))
-        more["most starts"] = len(first.believed.starts)
+        entry["seeds"] = list(seeds)
+    if len(worlds) < count:  # few different worlds: each begins in several states
+        entry["starts"], more["most starts"] = min(-(-count // len(worlds)), n_starts), n_starts
     _check_goal_names(name, list(table.goals))
     first.drawing((int(table.start.argmax()),))  # a picture that cannot be drawn is refused before agents play
     chance = not table.deterministic
     factor = _FACTOR_WITH_CHANCE if chance else _FACTOR
-    worlds = counted(max(1, len(seeds)) * entry.get("starts", 1), "world")
-    worlds += f", {counted(entry['starts'], 'first state')} of each" if seeds and "starts" in entry else ""
-    worlds += "" if seeds else ", a first state each"
+    described = counted(len(worlds) * entry.get("starts", 1), "world")
+    described += f", {counted(entry['starts'], 'first state')} of each" if seeds and "starts" in entry else ""
+    described += "" if seeds else ", a first state each"
     horizon = f"{factor:g} times {'the steps of an optimal agent on average' if chance else 'the shortest path'}"
     sentence = (
         f"{name}: {counted(len(table.states), 'state')}, {counted(len(table.actions), 'action')}, "
-        f"{'with' if chance else 'without'} chance; {worlds}; an episode ends after {horizon}"
+        f"{'with' if chance else 'without'} chance; {described}; an episode ends after {horizon}"
     )
     TALLY.tell(sentence)
     return {
@@ -101,7 +98,7 @@ def environment_settings(environment: str) -> dict[str, Any]:
         "answers": 2,
         **more,
         "changed": _can_be_changed(first, entry),
-        "twins": _twins([EnvironmentWorld.make(source, {**parameters, "seed": seed}) for seed in seeds] or [first]),
+        "twins": _twins(worlds),
     }
 
 
@@ -138,19 +135,22 @@ def _takes_seed(source: str) -> bool:
     return "seed" in inspect.signature(make).parameters
 
 
-def _seeds(name: str, source: str, parameters: Mapping[str, Any], count: int) -> list[int]:
-    """Return seeds with different worlds that can be solved; [] if the seed changes nothing in the environment.
+def _seeds(name: str, source: str, parameters: Mapping[str, Any], count: int) -> dict[int, EnvironmentWorld]:
+    """Return seeds with their different worlds, which can be solved; {} if the seed changes nothing in the environment.
 
     Seeds that give the same world as an earlier one are left out, and a notice says so: the world counts once.
     """
-    seeds, worlds, described, different = list[int](), dict[bytes, list[Believed]](), set[str](), 0
+    seeds, alike, described, different = dict[int, EnvironmentWorld](), dict[bytes, list[Believed]](), set[str](), 0
+    tell = paced(name)
     for seed in range(1, 2 * count + 1):
-        believed = EnvironmentWorld.make(source, {**parameters, "seed": seed}).believed
-        earlier = worlds.setdefault(_content(believed), [])
+        world = EnvironmentWorld.make(source, {**parameters, "seed": seed})
+        believed = world.believed
+        tell(TEXTS("plan/seeds tried", seed=seed, count=count, worlds=counted(different, "different world")))
+        earlier = alike.setdefault(_content(believed), [])
         if any(_looks_like(believed, other) for other in earlier):
             if seed == 3 and different == 1:
                 TALLY.tell(TEXTS("plan/seed without effect", name=name))
-                return []
+                return {}
             continue
         earlier.append(believed)
         different += 1
@@ -161,7 +161,7 @@ def _seeds(name: str, source: str, parameters: Mapping[str, Any], count: int) ->
                 f"other environments with the same description: add the seed to describe()"
             )
         if 0 < believed.solved.expected_steps < np.inf:
-            seeds.append(seed)
+            seeds[seed] = world
         if len(seeds) == count:
             break
     if different < seed:

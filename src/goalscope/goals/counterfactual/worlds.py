@@ -81,6 +81,8 @@ NOTHING: Final = "nothing"
 """Value of the tag in the unchanged world."""
 _CANDIDATES: Final = 6
 """Number of changes of a thing of an environment from which those of a state are chosen; each is enumerated."""
+_ENOUGH_STATES: Final = 6
+"""Number of states in which a thing decides what is optimal, from which the other states are not asked about it."""
 _MOST_STATES: Final = 100_000
 """Number of states of all changed environments together above which there are fewer candidates."""
 USUAL: Final[tuple[Thing, ...]] = ("goal", "key", "door", "wall", "corner", "agent")
@@ -625,14 +627,15 @@ class ChangedEnvironments(kinds.StudyPart):
         Raises:
             ValueError: no environment has one of the named things, or has any thing that can be changed.
         """
-        changed, known, turns = set[str](), set[str](), _turns_of(self.turns, seed, path)
+        known, turns = set[str](), _turns_of(self.turns, seed, path)
+        states = list[tuple[EnvironmentWorld, int, Moves, dict[str, list[_Version]]]]()
         for world in kinds.expand(self.of, seed):
             assert isinstance(world, EnvironmentWorld)  # see `_environments`
             begins = int(world.believed.table.start.argmax())
             walk = _walk_in(world.believed, begins, next(turns) - 1, stream(seed, "walk", world.id))
             possible = changes_of(world.believed.environment)
             known.update(possible)
-            versions = list[ChangedEnvironment]()
+            versions = dict[str, list[_Version]]()
             count = _MOST_STATES // len(world.believed.table.states) // max(len(possible), 1)
             count = max(min(count, _CANDIDATES), self.changes)
             for thing in self.moved or possible:
@@ -640,19 +643,25 @@ class ChangedEnvironments(kinds.StudyPart):
                 draw = stream(seed, "changed", world.source, thing).permutation(len(possible.get(thing, ())))
                 drawn = [possible[thing][index] for index in draw[:count]]
                 chosen = _elsewhere(ById(world.id, world), tuple(map(canonical_json, drawn)))
-                walked = [
-                    (other, number, own_walk)
-                    for other, number in chosen
+                versions[thing] = [
+                    _Version(other, number, own_walk, telling)
+                    for other, number, telling in chosen
                     if (own_walk := _same_walk(world.believed, other.believed, walk, number)) is not None
                 ]
-                versions += [
-                    ChangedEnvironment.version(world, other, thing, number, own_walk)
-                    for other, number, own_walk in walked[: self.changes]
-                ]
-            changed.update(version.moved for version in versions)
-            if versions:
+            states.append((world, begins, walk, versions))
+        changed = set[str]()
+        limits = {thing: self._limit(thing, [versions for *_, versions in states]) for thing in self.moved or known}
+        for world, begins, walk, versions in states:
+            changed_worlds = [
+                ChangedEnvironment.version(world, version.world, thing, version.start, version.walk)
+                for thing, of_thing in versions.items()
+                for limit, telling_alone in [limits[thing]]
+                for version in [version for version in of_thing if version.telling or not telling_alone][:limit]
+            ]
+            changed.update(version.moved for version in changed_worlds)
+            if changed_worlds:
                 yield ChangedEnvironment.version(world, world, NOTHING, begins, walk)
-                yield from versions
+                yield from changed_worlds
         if lacking := [thing for thing in self.moved or [""] if thing not in changed and (thing or not changed)]:
             what = ", ".join(lacking) or "a thing"
             advice = (
@@ -661,6 +670,27 @@ class ChangedEnvironments(kinds.StudyPart):
                 else ("give the environment a method elsewhere() that returns changed parameters for each thing")
             )
             raise ValueError(f"{path} has no environment in which {what} can be changed: {advice}")
+
+    def _limit(self, thing: str, states: Sequence[Mapping[str, Sequence["_Version"]]]) -> tuple[int, bool]:
+        """Return the maximum number of versions of a state for a thing, and whether they must be telling ones.
+
+        Where the thing decides what is optimal in enough states, the others are left out, and their versions go to
+        these states: a dock matters only to a forklift that is loaded.
+        """
+        n_telling = sum(any(version.telling for version in versions.get(thing, ())) for versions in states)
+        if n_telling < _ENOUGH_STATES:
+            return self.changes, False
+        return self.changes * len(states) // n_telling, True
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """A changed environment, its first state and the walk there, and whether no action is optimal in both versions."""
+
+    world: EnvironmentWorld
+    start: int
+    walk: Moves
+    telling: bool
 
 
 def _walk_in(believed: Believed, state: int, moves: int, rng: np.random.Generator) -> Moves:
@@ -701,14 +731,15 @@ def _same_walk(believed: Believed, other: Believed, walk: Moves, end: int) -> Mo
 
 
 @lru_cache(maxsize=4096)
-def _elsewhere(key: ById[EnvironmentWorld], candidates: tuple[str, ...]) -> tuple[tuple[EnvironmentWorld, int], ...]:
-    """Return the changed environments that can be solved from the first state of a world, and its number in each.
+def _elsewhere(
+    key: ById[EnvironmentWorld], candidates: tuple[str, ...]
+) -> tuple[tuple[EnvironmentWorld, int, bool], ...]:
+    """Return the changed environments that can be solved from the first state of a world, its number in each, and
+    whether the change is telling: no action is optimal both before and after it.
 
-    The most informative ones, in which no action is still optimal, come first. The candidates are changed parameters, a
-    JSON text each.
+    The telling ones come first. The candidates are changed parameters, a JSON text each.
     """
-    world = key.world
-    telling, others = list[tuple[EnvironmentWorld, int]](), list[tuple[EnvironmentWorld, int]]()
+    world, versions = key.world, list[tuple[EnvironmentWorld, int, bool]]()
     first, best = world.believed.table.states[int(world.believed.table.start.argmax())], world.believed.best_at_first
     for parameters in candidates:
         other = EnvironmentWorld.construct(
@@ -719,6 +750,6 @@ def _elsewhere(key: ById[EnvironmentWorld], candidates: tuple[str, ...]) -> tupl
         states = other.believed.table.states
         number = states.index(first) if first in states else -1
         if number in other.believed.starts:
-            same = other.believed.starting_at(number).best_at_first & best
-            (others if same else telling).append((other, number))
-    return (*telling, *others)
+            telling = not other.believed.starting_at(number).best_at_first & best
+            versions.append((other, number, telling))
+    return tuple(sorted(versions, key=lambda version: not version[2]))

@@ -1,7 +1,7 @@
 """MiniGrid and BabyAI levels as environments, with states that can be read and written, and bounds for search."""
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from goalscope._ground.checks import check_choice
 from goalscope._ground.extras import lacking
 from goalscope._ground.ids import content_id
 from goalscope.agents.policies import indicators, tokens
+from goalscope.integrations.gymnasium.stepped import Decisions
 from goalscope.integrations.gymnasium.toy_text import copied, make
 from goalscope.worlds.environments.environment import Observed, StateCopy, StatePlayer, environment_kind
 
@@ -181,43 +182,21 @@ class LevelSimulator:
         positions[number] = position
 
 
-class Placements:
+class Placements(Decisions):
     """Tries every possible random placement of objects in a level, to compute the probabilities of the outcomes.
 
     MiniGrid places an object by drawing cells of a rectangle until one is free. This object takes the place of that
-    method, and decides each placement in turn in place of the level's random numbers.
+    method; the outcome of a placement is the number of the free cell, counted from 0 column by column, and the number
+    of free cells stands for no free cell being drawn.
 
     Args:
         level: the level, whose method `place_obj` is replaced.
     """
 
     def __init__(self, level: Any) -> None:
+        super().__init__()
         self._level = level
-        self._waiting: list[list[int]] = []
-        self.begin([])
         level.place_obj = self.place
-
-    def begin(self, script: list[int]) -> None:
-        """Begin a step of the level in which a script, not chance, decides where objects are placed.
-
-        Args:
-            script: for each placement of the step in turn, the number of the free cell to use, counted from 0 column by
-                column; the number of free cells means that no free cell is drawn. Placements after the end of the
-                script use number 0.
-        """
-        self._script, self.made, self._chance = script, 0, 1.0
-
-    def outcomes(self, play: Callable[[], Hashable]) -> dict[Hashable, float]:
-        """Call a function once for each way in which it may place objects, and return the probability of each of its
-        results.
-        """
-        chances: dict[Hashable, float] = {}
-        self._waiting = [[]]
-        while self._waiting:
-            self.begin(self._waiting.pop())
-            result = play()
-            chances[result] = chances.get(result, 0.0) + self._chance
-        return chances
 
     def place(
         self, item: Any, top: Any = (0, 0), size: Any = None, reject_fn: Any = None, max_tries: float = math.inf
@@ -237,16 +216,9 @@ class Placements:
         free = [cell for cell in cells if grid.get(*cell) is None and cell != agent]
         free = [cell for cell in free if reject_fn is None or not reject_fn(self._level, cell)]
         missed = (1 - len(free) / len(cells)) ** (max_tries + 1)  # the chance that no drawn cell is free
-        if self.made == len(self._script):  # a decision that no earlier run has met: the others are tried later
-            choices = len(free) + (missed > 0)
-            self._waiting += [[*self._script, choice] for choice in range(1, choices)]
-            self._script = [*self._script, 0]
-        choice = self._script[self.made]
-        self.made += 1
+        choice = self.decide([*([(1 - missed) / len(free)] * len(free) if free else []), missed])
         if choice == len(free):
-            self._chance *= missed
             raise RecursionError("no drawn cell was free")
-        self._chance *= (1 - missed) / len(free)
         cell = free[choice]
         grid.set(*cell, item)
         item.init_pos = item.cur_pos = cell

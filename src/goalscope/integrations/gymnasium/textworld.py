@@ -16,6 +16,7 @@ from typing import Any
 
 from goalscope._ground.extras import lacking
 from goalscope._ground.ids import content_id
+from goalscope._ground.progress import paced
 from goalscope.worlds.environments.environment import Observed, environment_kind
 
 Facts = frozenset[Any]
@@ -64,12 +65,13 @@ class TextWorldGame:
 
     def _close(self) -> None:
         """Enumerate all reachable sets of facts once, to find all commands."""
-        frontier = [self._first]
+        frontier, tell = [self._first], paced("game of TextWorld")
         commands: dict[Facts, dict[str, Facts]] = {}
         while frontier:
             facts = frontier.pop()
             if facts in commands:
                 continue
+            tell(f"{len(commands):,} states found")
             commands[facts] = {} if self.done(facts) else self._commands(facts)
             frontier += commands[facts].values()
         names = sorted({name for transitions in commands.values() for name in transitions})

@@ -111,8 +111,6 @@ class ToyText:
         """Parse the id of a Gymnasium environment, as a user types it, into the source and parameters of an
         environment.
 
-        The environment must have a table ``P`` or be a level of MiniGrid.
-
         Args:
             text: the id, as in ``FrozenLake-v1``; before it a module that registers it, as in ``my_levels:Room-v0``;
                 after it arguments of `gymnasium.make`, as in ``FrozenLake-v1:is_slippery=false``. For a level of
@@ -122,7 +120,7 @@ class ToyText:
             Source and parameters; None for a text of another form.
 
         Raises:
-            ValueError: Gymnasium does not know the id, or the environment has neither a table nor a grid of MiniGrid.
+            ValueError: Gymnasium does not know the id.
             ImportError: Gymnasium or MiniGrid is missing.
         """
         match = _ID.fullmatch(text)
@@ -140,14 +138,9 @@ class ToyText:
         real = make(name, options, modules.get("modules", ())).unwrapped
         if hasattr(real, "P"):
             return "gymnasium", {"name": name, **({"options": options} if options else {}), **of_level, **modules}
-        if any(base.__name__ == "MiniGridEnv" for base in type(real).__mro__):
+        if is_level(real):
             return "minigrid", {"level": name, **of_level, **modules}
-        raise ValueError(
-            f"{name} must show its transitions as a table P or be a level of MiniGrid, but {type(real).__name__} is "
-            "neither: describe it by a class with the methods of goalscope.environments.Environment "
-            "(docs/environments.md, From a class to a verdict), or derive one from goalscope.environments.StateCopy if "
-            "its state can be read and written"
-        )
+        return "gymnasium-class", {"name": name, **({"options": options} if options else {}), **of_level, **modules}
 
     def _read(self, real: Any) -> None:
         self._real, name = real, self._name
@@ -285,6 +278,11 @@ class ToyTextAsItIs(ToyText):
                 "such transition: the environment must follow its table P"
             )
         return self._end_state(rewards.pop())
+
+
+def is_level(real: Any) -> bool:
+    """Return whether an environment is a level of MiniGrid or BabyAI."""
+    return any(base.__name__ == "MiniGridEnv" for base in type(getattr(real, "unwrapped", real)).__mro__)
 
 
 def copied(real: Any) -> Any:

@@ -298,12 +298,17 @@ def build(source: str, parameters: Mapping[str, Any]) -> Environment[Any]:
         ValueError: if the name is unknown, the class is not an environment, or it does not take these parameters.
         ImportError: if a package is missing; the message names the extra to install.
     """
-    factory = (
-        load_own(source, _METHODS, "an environment") if is_own(source) else registry.resolve("environment", source)
-    )
+    factory = load_own(source, (), "an environment") if is_own(source) else registry.resolve("environment", source)
     check_parameters(source, factory, parameters, f"write --env {source}:{{name}}=VALUE, or name it in the study")
     try:
-        environment = factory(**parameters)
+        environment = _of_other_kind(factory, parameters) if is_own(source) else None
+        lacking = [name for name in _METHODS if not callable(getattr(factory, name, None))]
+        if environment is None and is_own(source) and lacking:
+            raise ValueError(
+                f"{source} must be a class with the methods {', '.join(_METHODS)}, or reset and step as in Gymnasium, "
+                f"lacking: {', '.join(lacking)}"
+            )
+        environment = factory(**parameters) if environment is None else environment
     except TypeError as error:
         if is_own(source):
             raise  # an error in the code of its author
@@ -320,6 +325,21 @@ def build(source: str, parameters: Mapping[str, Any]) -> Environment[Any]:
                 f"{source} must have a method {name}({stated}), but its {name} differs: {error}"
             ) from error
     return environment
+
+
+def _of_other_kind(factory: Any, parameters: Mapping[str, Any]) -> Any:
+    """Return the environment of a class with another interface that a registered kind knows, such as Gymnasium's; None
+    if no kind does.
+    """
+    if hasattr(factory, "initial") or not hasattr(factory, "step"):
+        return None
+    for name in registry.names("environment"):
+        # Such a kind has a function `of_class` from a class and its arguments to an environment, or None.
+        of_class = getattr(registry.resolve("environment", name), "of_class", None)
+        environment = None if of_class is None else of_class(factory, parameters)
+        if environment is not None:
+            return environment
+    return None
 
 
 def named_environment(text: str) -> tuple[str, dict[str, Any]]:

@@ -34,7 +34,7 @@ from goalscope.worlds.planning.shortest import fewest_steps
 LIMIT = 200_000
 """Default maximum number of states of an enumeration, and of states that one search expands."""
 
-_REPORT_EVERY = 5000  # states whose actions were tried
+_REPORT_EVERY = 200  # states whose actions were tried
 _MOST_DECISIONS = 20_000  # after which the search for the expected steps stops
 _SETTLED = 1e-6  # the expected steps are known once a further decision changes them by less than this
 
@@ -235,7 +235,7 @@ def enumerate_states(
         depth: number of steps from the beginning at which the search ends, None for no end. What is computed for a
             horizon of at most this many decisions is exact; `SolvedTable.decided` tells for which states the optimal
             actions are known.
-        found: called with the number of states found, after every 5,000 states whose actions were tried.
+        found: called again and again with the number of states found so far.
 
     Raises:
         ValueError: if there are more states than ``limit``, or the environment returns something that is not a
@@ -549,9 +549,11 @@ class _Search(Generic[S]):
         if number is not None:
             return number
         if len(self.states) >= self.limit:
+            advice: Callable[[], str] | None = getattr(self.environment, "advice_on_size", None)
+            advised = "bound the values that a state can contain" if advice is None else advice()
             raise ValueError(
                 f"an environment must have at most {self.limit} states to be enumerated, but more were found within "
-                f"{depth} steps of the beginning: bound the values that a state can contain, or write a study whose "
+                f"{depth} steps of the beginning: {advised}, or write a study whose "
                 f"entry of worlds has `limit:` (number of states) or `depth:` (number of steps, at most "
                 f"{max(1, depth - 1)}), and give it with --worlds"
             )

@@ -1,7 +1,9 @@
 """Environments as worlds: sessions move through the enumerated table, which a play-back has confirmed."""
 
+import io
 import json
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
@@ -11,8 +13,10 @@ import numpy.typing as npt
 
 from goalscope._ground.ids import canonical_json
 from goalscope._ground.own import consent
+from goalscope._ground.progress import TALLY, paced
+from goalscope._ground.words import counted
 from goalscope.stats.rows import Tag
-from goalscope.worlds.environments.environment import Environment, Observed, build, goal_name_of
+from goalscope.worlds.environments.environment import Environment, Observed, build, environment_name, goal_name_of
 from goalscope.worlds.environments.playback import PlayBack, play_back
 from goalscope.worlds.environments.solution import LIMIT, SolvedTable, StateTable, enumerate_states, solve_table
 from goalscope.worlds.planning import value_iteration
@@ -206,6 +210,18 @@ def believe(
         Mismatch: if the behaviour of the copy differs from the enumerated transitions.
         ValueError: if the environment has too many states, or its methods return something of another form.
     """
+    printed = io.StringIO()
+    with redirect_stdout(printed):  # what an environment prints at every step would hide everything else
+        believed = _believe(make, limit, depth, found)
+    if printed_lines := printed.getvalue().splitlines():
+        times = counted(len(printed_lines), "line")
+        TALLY.tell(f"the environment printed {times} while its states were listed, the first: {printed_lines[0]:.200}")
+    return believed
+
+
+def _believe(
+    make: Callable[[], Environment[Any]], limit: int, depth: int | None, found: Callable[[int], None] | None
+) -> Believed:
     environment = make()
     beginning = environment.initial()
     if not isinstance(beginning, Mapping) or not beginning:
@@ -229,7 +245,9 @@ def _believed(source: str, parameters: str, limit: int, depth: int | None, descr
 
     A new description, as of a file that was written again, is enumerated anew.
     """
-    return believe(lambda: build(source, json.loads(parameters)), limit, depth)
+    named = json.loads(parameters)
+    tell = paced(environment_name(source, named))
+    return believe(lambda: build(source, named), limit, depth, found=lambda count: tell(f"{count:,} states found"))
 
 
 class EnvironmentSession(Session):
