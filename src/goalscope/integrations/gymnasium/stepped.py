@@ -31,7 +31,6 @@ _MOST_ACTIONS: Final = 1_000
 _TRIED: Final = 200  # steps of a walk that shows which attributes only count steps
 _WATCHED: Final = 200  # calls after which it is no longer checked that they leave global random numbers alone
 
-_CHECKED: Final = 3_000  # calls after which continuous environments are refused
 
 _LIMITS: Final = ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker")
 """Wrappers of Gymnasium that limit time or check calls. They are taken off, since the study sets the horizon."""
@@ -116,12 +115,7 @@ class Draws(Decisions):
         if size is not None and not replace:
             return np.array([options[index] for index in self.permutation(len(options))[: int(np.prod(size))]])
         chances = [1 / len(options)] * len(options) if p is None else [float(chance) for chance in p]
-        together = dict[Hashable, list[int]]()  # equal options are one outcome
-        for index, option in enumerate(options):
-            together.setdefault(_frozen(option), []).append(index)
-        sums = [sum(chances[index] for index in same) for same in together.values()]
-        firsts = [same[0] for same in together.values()]
-        return self._several(size, lambda: options[firsts[self.decide(sums)]])
+        return self._several(size, lambda: options[self.decide(chances)])
 
     def permutation(self, x: Any) -> Any:
         """Draw an order of a sequence, or of the numbers below a whole one."""
@@ -165,14 +159,10 @@ class _Uniform:
     def _below(self, bound: Any) -> bool:
         share = min(max((float(bound) - self._low) / (self._high - self._low), 0.0), 1.0)
         below = share == 1 or (share > 0 and self._draws.decide([share, 1 - share]) == 0)
-        self._low, self._high = (
-            (self._low, min(float(bound), self._high))
-            if below
-            else (
-                max(float(bound), self._low),
-                self._high,
-            )
-        )
+        if below:
+            self._high = min(float(bound), self._high)
+        else:
+            self._low = max(float(bound), self._low)
         return below
 
     __lt__ = __le__ = _below
@@ -199,12 +189,10 @@ class _Shared:
         endings: how episodes can end: whether with success, by ``info["is_success"]`` or ``info["success"]``, and with
             which reward.
         values: attribute -> its values in the states.
-        most: number of values of an attribute that are kept.
     """
 
     endings: set[tuple[bool, float]] = field(default_factory=set)
     values: dict[str, set[Any]] = field(default_factory=dict)
-    most: int = 200_000
 
 
 @lru_cache(maxsize=256)
@@ -231,7 +219,9 @@ class AttributeState:
 
     def __repr__(self) -> str:
         changing = {name: value for layer in self.values for name, value in layer.items()}
-        shown = [f"{name}={value!r:.60}" for name, value in changing.items() if len(self.shared.values[name]) > 1]
+        shown = [
+            f"{name}={value!r:.60}" for name, value in changing.items() if len(self.shared.values.get(name, ())) > 1
+        ]
         return ", ".join([*shown, *([f"ended with reward {self.ending[1]:g}"] if self.ending else [])]) or "the state"
 
 
@@ -382,11 +372,7 @@ class SteppedEnvironment:
             if parts is None or name in parts
         }
         for name, value in frozen.items():
-            known = shared.values.setdefault(name, set())
-            if len(known) < shared.most:
-                known.add(value)
-        for name in {name for layer in values for name in layer} - frozen.keys():
-            shared.values.setdefault(name, set())
+            shared.values.setdefault(name, set()).add(value)
         if ending is not None:
             shared.endings.add(ending)
         return AttributeState(
@@ -404,8 +390,6 @@ class SteppedEnvironment:
         before = _global_numbers() if self._calls < _WATCHED else None
         assert self._draws is not None  # where it is played, nothing is listed
         outcomes = self._draws.outcomes(play)
-        if self._calls == _CHECKED:
-            self._check_finite()
         if before is not None and _global_numbers() != before:
             raise ValueError(
                 f"reset() and step() of {type(self._layers[-1]).__name__} must draw their random numbers from "
@@ -413,16 +397,6 @@ class SteppedEnvironment:
                 "write self.np_random.random() or self.np_random.integers(...)"
             )
         return outcomes
-
-    def _check_finite(self) -> None:
-        """Refuse an environment with an attribute that is another fraction in almost every state."""
-        for name, values in self._shared.values.items():
-            if len(values) > 0.9 * _CHECKED and all(map(_is_fraction, values)):
-                raise ValueError(
-                    f"an environment must have a finite number of states, but the attribute {name} of "
-                    f"{type(self._layers[-1]).__name__} is another number after almost every step: choose an "
-                    "environment without continuous quantities, or round them"
-                )
 
     # What an environment offers, see `Environment`
 
@@ -497,8 +471,9 @@ class SteppedEnvironment:
             f"end with reward {end[1]:g}{' and no success' if success and not end[0] else ''}": partial(_ends, end)
             for end in ends
         }
-        flags = [name for name, values in shared.values.items() if values == {False, True} and _are_truths(values)]
-        for name in flags:
+        for name, values in shared.values.items():
+            if values != {False, True} or not all(isinstance(value, bool) for value in values):
+                continue
             words = name.strip("_").replace("_", " ")
             goals.setdefault(words if " " in words else f"{words} is true", partial(_holds, name))
         return goals
@@ -672,15 +647,6 @@ def _ends(ending: tuple[bool, float], state: AttributeState) -> bool:
 
 def _holds(name: str, state: AttributeState) -> bool:
     return state.ending is None and any(layer.get(name) is True for layer in state.values)
-
-
-def _is_fraction(value: Any) -> bool:
-    """Return whether frozen content is a number, or an array of numbers, with fractions."""
-    return isinstance(value, float) or (isinstance(value, tuple) and len(value) == 3 and str(value[1])[1:2] == "f")
-
-
-def _are_truths(values: Set[Any]) -> bool:
-    return all(isinstance(value, bool) for value in values)
 
 
 def _words(seen: Any) -> str:
