@@ -219,10 +219,10 @@ class AttributeState:
 
     def __repr__(self) -> str:
         changing = {name: value for layer in self.values for name, value in layer.items()}
-        shown = [
+        texts = [
             f"{name}={value!r:.60}" for name, value in changing.items() if len(self.shared.values.get(name, ())) > 1
         ]
-        return ", ".join([*shown, *([f"ended with reward {self.ending[1]:g}"] if self.ending else [])]) or "the state"
+        return ", ".join([*texts, *([f"ended with reward {self.ending[1]:g}"] if self.ending else [])]) or "the state"
 
 
 @environment_kind("gymnasium-class")
@@ -279,7 +279,7 @@ class SteppedEnvironment:
         for name in ("goal_name", "elsewhere", "discount"):
             if hasattr(innermost, name):
                 setattr(self, name, getattr(innermost, name))
-        self.actions, self._taken = _actions_of(innermost)
+        self.actions, self._arguments = _actions_of(innermost)
         self._counters: dict[tuple[int, str], int] = {}
         self._rewards: dict[tuple[Any, int, Any], float] = {}
         self._pristine = self._read()
@@ -335,7 +335,7 @@ class SteppedEnvironment:
 
     def _memo(self) -> dict[int, Any]:
         """Return objects that are not copied with a state, by their ids."""
-        return {id(kept): kept for kept in (*self._layers, self._draws)}
+        return {id(entry): entry for entry in (*self._layers, self._draws)}
 
     def _read(self) -> Values:
         """Return a copy of the attributes that are part of the state; random generators are replaced on the way."""
@@ -427,7 +427,7 @@ class SteppedEnvironment:
 
     def _acted(self, real: Any, action: int, state: Any) -> tuple[Any, float, bool, Any]:
         """Take an action in an environment; return what it shows then, the reward, whether it is over, and the info."""
-        returned, place = real.step(self._taken[action]), f"step({self.actions[action]!r})"
+        returned, place = real.step(self._arguments[action]), f"step({self.actions[action]!r})"
         if not isinstance(returned, tuple) or len(returned) != 5:
             count = f"{len(returned)} values" if isinstance(returned, tuple) else type(returned).__name__
             raise ValueError(
@@ -461,10 +461,9 @@ class SteppedEnvironment:
                 f"{type(self._layers[-1]).__name__} must have a goal, but no step ends an episode (terminated): return "
                 "terminated=True where the goal is reached"
             )
-        own = getattr(self._layers[-1], "goals", None)
-        if callable(own):
-            named = own()
-            return {name: partial(self._own_goal, holds) for name, holds in named.items()}
+        name_goals = getattr(self._layers[-1], "goals", None)
+        if callable(name_goals):
+            return {name: partial(self._own_goal, holds) for name, holds in name_goals().items()}
         ends = sorted(shared.endings, reverse=True)[1:_MOST_ENDINGS]
         success = len({ending[1] for ending in shared.endings}) < len(shared.endings)
         goals: dict[str, Callable[[AttributeState], bool]] = {
@@ -561,33 +560,40 @@ def _actions_of(real: Any) -> tuple[tuple[str, ...], list[Any]]:
     space: Any = getattr(real, "action_space", None)
     names: tuple[str, ...] | None = None
     for attribute in _NAMES:
-        found = getattr(real, attribute, None)
-        if isinstance(found, Mapping):
-            found = (
-                [found[number] for number in sorted(found)] if all(isinstance(k, int) for k in found) else list(found)
+        listing = getattr(real, attribute, None)
+        if isinstance(listing, Mapping):
+            listing = (
+                [listing[number] for number in sorted(listing)]
+                if all(isinstance(k, int) for k in listing)
+                else list(listing)
             )
-        elif isinstance(found, type) and issubclass(found, enum.Enum):
-            found = [member.name for member in found]
-        if names is None and isinstance(found, list | tuple) and found and all(isinstance(name, str) for name in found):
-            names = tuple(found)
+        elif isinstance(listing, type) and issubclass(listing, enum.Enum):
+            listing = [member.name for member in listing]
+        if (
+            names is None
+            and isinstance(listing, list | tuple)
+            and listing
+            and all(isinstance(name, str) for name in listing)
+        ):
+            names = tuple(listing)
     if names is None and callable(meanings := getattr(real, "get_action_meanings", None)):
         names = tuple(meanings())
-    taken: list[Any] | None = None
+    arguments: list[Any] | None = None
     if hasattr(space, "n") and np.ndim(space.n) == 0:
         first = int(getattr(space, "start", 0))
-        taken = list(range(first, first + int(space.n)))
+        arguments = list(range(first, first + int(space.n)))
     elif hasattr(space, "nvec") and int(np.prod(space.nvec)) <= _MOST_ACTIONS:
-        taken = [np.array(parts) for parts in itertools.product(*(range(int(n)) for n in np.ravel(space.nvec)))]
+        arguments = [np.array(parts) for parts in itertools.product(*(range(int(n)) for n in np.ravel(space.nvec)))]
     elif names is not None:
         return names, list(names)  # an environment that takes texts
-    if taken is None:
+    if arguments is None:
         raise ValueError(
             f"the actions of {type(real).__name__} must be Discrete, MultiDiscrete or texts that an attribute "
             f"action_names lists, got the action space {space!r:.100}"
         )
-    if names is None or len(names) != len(taken):
-        names = tuple(f"action {' '.join(map(str, np.ravel(action).tolist()))}" for action in taken)
-    return names, taken
+    if names is None or len(names) != len(arguments):
+        names = tuple(f"action {' '.join(map(str, np.ravel(action).tolist()))}" for action in arguments)
+    return names, arguments
 
 
 def _is_state(name: str, value: Any) -> bool:

@@ -220,7 +220,7 @@ def believe(
 
 
 def _believe(
-    make: Callable[[], Environment[Any]], limit: int, depth: int | None, found: Callable[[int], None] | None
+    make: Callable[[], Environment[Any]], limit: int, depth: int | None, report: Callable[[int], None] | None
 ) -> Believed:
     environment = make()
     beginning = environment.initial()
@@ -235,7 +235,7 @@ def _believe(
             "observe(state) of an environment must return a goalscope.environments.Observed, such as "
             f"Observed(text='You are at the door.'), got {type(seen).__name__}"
         )
-    solved = solve_table(enumerate_states(environment, limit, depth=depth, found=found))
+    solved = solve_table(enumerate_states(environment, limit, depth=depth, found=report))
     return Believed(environment, solved, play_back(solved, make))
 
 
