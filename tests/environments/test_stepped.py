@@ -8,7 +8,7 @@ import pytest
 
 from goalscope._ground.own import allowed
 from goalscope.environments import Believed, believe, build
-from goalscope.integrations.gymnasium.stepped import Draws
+from goalscope.integrations.gymnasium.stepped import ScriptedGenerator
 from goalscope.worlds.environments.environment import named_environment
 
 MODULE = '''
@@ -282,7 +282,7 @@ def test_a_continuous_environment_is_refused() -> None:
 
 
 def test_every_outcome_of_a_draw_is_listed_with_its_probability() -> None:
-    draws = Draws()
+    draws = ScriptedGenerator()
     two = draws.outcomes(lambda: tuple(draws.integers(0, 3, size=2).tolist()))
     assert len(two) == 9 and all(chance == pytest.approx(1 / 9) for chance in two.values())
     assert draws.outcomes(lambda: draws.choice(["a", "b", "a"])) == {

@@ -345,13 +345,14 @@ def build_agent(kind: str, parameters: Mapping[str, Any]) -> Agent:
 
     Raises:
         ValueError: the kind is unknown, a parameter is unknown or missing, or a value is out of range.
-        TypeError: the kind does not build an agent.
     """
     agent = _own(kind, parameters) if is_own(kind) else registry.resolve("agent", kind)(parameters)
     if not isinstance(agent, Agent):
-        raise TypeError(
-            f"agent kind {kind!r} must build an agent (name, journalled, describe(), act(observations)), got "
-            f"{type(agent).__name__}"
+        members = ("name", "journalled", "describe", "act")
+        raise ValueError(
+            f"{kind} must be an agent, with a name, journalled (True if each answer is stored before it is used), "
+            f"describe() and act(observations), but its class {type(agent).__name__} lacks "
+            f"{', '.join(member for member in members if not hasattr(agent, member))}: add this to the class"
         )
     return agent
 

@@ -628,14 +628,14 @@ class ChangedEnvironments(kinds.StudyPart):
             ValueError: no environment has one of the named things, or has any thing that can be changed.
         """
         known, turns = set[str](), _turns_of(self.turns, seed, path)
-        states = list[tuple[EnvironmentWorld, int, Moves, dict[str, list[_Version]]]]()
+        states = list[tuple[EnvironmentWorld, int, Moves, dict[str, list[_ChangedStart]]]]()
         for world in kinds.expand(self.of, seed):
             assert isinstance(world, EnvironmentWorld)  # see `_environments`
             begins = int(world.believed.table.start.argmax())
             walk = _walk_in(world.believed, begins, next(turns) - 1, stream(seed, "walk", world.id))
             possible = changes_of(world.believed.environment)
             known.update(possible)
-            versions = dict[str, list[_Version]]()
+            versions = dict[str, list[_ChangedStart]]()
             count = _MOST_STATES // len(world.believed.table.states) // max(len(possible), 1)
             count = max(min(count, _CANDIDATES), self.changes)
             for thing in self.moved or possible:
@@ -644,7 +644,7 @@ class ChangedEnvironments(kinds.StudyPart):
                 drawn = [possible[thing][index] for index in draw[:count]]
                 chosen = _elsewhere(ById(world.id, world), tuple(map(canonical_json, drawn)))
                 versions[thing] = [
-                    _Version(other, number, own_walk, telling)
+                    _ChangedStart(other, number, own_walk, telling)
                     for other, number, telling in chosen
                     if (own_walk := _same_walk(world.believed, other.believed, walk, number)) is not None
                 ]
@@ -671,7 +671,7 @@ class ChangedEnvironments(kinds.StudyPart):
             )
             raise ValueError(f"{path} has no environment in which {what} can be changed: {advice}")
 
-    def _limit(self, thing: str, states: Sequence[Mapping[str, Sequence["_Version"]]]) -> tuple[int, bool]:
+    def _limit(self, thing: str, states: Sequence[Mapping[str, Sequence["_ChangedStart"]]]) -> tuple[int, bool]:
         """Return the maximum number of versions of a state for a thing, and whether they must be telling ones.
 
         Where the thing decides what is optimal in enough states, the others are left out, and their versions go to
@@ -684,7 +684,7 @@ class ChangedEnvironments(kinds.StudyPart):
 
 
 @dataclass(frozen=True, slots=True)
-class _Version:
+class _ChangedStart:
     """A changed environment, its first state and the walk there, and whether no action is optimal in both versions."""
 
     world: EnvironmentWorld

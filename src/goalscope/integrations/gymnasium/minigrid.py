@@ -12,7 +12,7 @@ from goalscope._ground.checks import check_choice
 from goalscope._ground.extras import lacking
 from goalscope._ground.ids import content_id
 from goalscope.agents.policies import indicators, tokens
-from goalscope.integrations.gymnasium.stepped import Decisions
+from goalscope.integrations.gymnasium.stepped import ScriptedChance
 from goalscope.integrations.gymnasium.toy_text import copied, make
 from goalscope.worlds.environments.environment import Observed, StateCopy, StatePlayer, environment_kind
 
@@ -182,7 +182,7 @@ class LevelSimulator:
         positions[number] = position
 
 
-class Placements(Decisions):
+class Placements(ScriptedChance):
     """Tries every possible random placement of objects in a level, to compute the probabilities of the outcomes.
 
     MiniGrid places an object by drawing cells of a rectangle until one is free. This object takes the place of that

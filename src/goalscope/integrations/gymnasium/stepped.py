@@ -2,7 +2,7 @@
 
 A state consists of everything that a step can change: the attributes of the environment and of its wrappers, without
 random generators, spaces and windows. To take a step from a state, its attributes are written back. The generator that
-the environment draws from is replaced by one that tries every outcome in turn (`Draws`), so that the probabilities of
+the environment draws from is replaced by one that tries every outcome in turn (`ScriptedGenerator`), so that the probabilities of
 the next states are exact. Play-back then compares them with episodes that use the environment's own random numbers.
 """
 
@@ -45,7 +45,7 @@ Values = list[dict[str, Any]]
 """The attributes of the environment and its wrappers, the outermost first."""
 
 
-class Decisions:
+class ScriptedChance:
     """Random decisions of which every outcome is tried in turn, with its probability."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Decisions:
         return chances
 
 
-class Draws(Decisions):
+class ScriptedGenerator(ScriptedChance):
     """Stand-in for a random generator, with the methods whose outcomes can be listed."""
 
     inclusive = False
@@ -153,7 +153,7 @@ class Draws(Decisions):
 class _Uniform:
     """A uniform random number of which only that is decided which comparisons ask."""
 
-    def __init__(self, draws: Draws, low: float, high: float) -> None:
+    def __init__(self, draws: ScriptedGenerator, low: float, high: float) -> None:
         self._draws, self._low, self._high = draws, low, high
 
     def _below(self, bound: Any) -> bool:
@@ -267,7 +267,9 @@ class SteppedEnvironment:
 
     def _begin(self, make_real: Callable[[], Any], described: dict[str, Any]) -> None:
         self._make, self._calls = make_real, 0
-        self._draws: Draws | None = Draws()  # None in an environment that is played with random numbers of its own
+        self._draws: ScriptedGenerator | None = (
+            ScriptedGenerator()
+        )  # None in an environment that is played with random numbers of its own
         self._real, self._layers = _bare(make_real())
         innermost = self._layers[-1]
         try:
@@ -599,7 +601,7 @@ def _actions_of(real: Any) -> tuple[tuple[str, ...], list[Any]]:
 def _is_state(name: str, value: Any) -> bool:
     """Return whether an attribute can be part of the state."""
     module = type(value).__module__
-    foreign = module.startswith(("pygame", "gymnasium.spaces", "gym.spaces")) or isinstance(value, Draws)
+    foreign = module.startswith(("pygame", "gymnasium.spaces", "gym.spaces")) or isinstance(value, ScriptedGenerator)
     return not (foreign or name.strip("_") in _NO_STATE or isinstance(value, _GENERATORS) or inspect.ismodule(value))
 
 
