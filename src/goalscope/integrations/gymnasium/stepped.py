@@ -2,8 +2,9 @@
 
 A state consists of everything that a step can change: the attributes of the environment and of its wrappers, without
 random generators, spaces and windows. To take a step from a state, its attributes are written back. The generator that
-the environment draws from is replaced by one that tries every outcome in turn (`ScriptedGenerator`), so that the probabilities of
-the next states are exact. Play-back then compares them with episodes that use the environment's own random numbers.
+the environment draws from is replaced by one that tries every outcome in turn (`ScriptedGenerator`), so that the
+probabilities of the next states are exact. Play-back then compares them with episodes that use the environment's own
+random numbers.
 """
 
 import copy
