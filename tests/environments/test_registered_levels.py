@@ -164,6 +164,11 @@ def test_a_level_in_a_package_of_the_working_directory(tmp_path: Path, monkeypat
     assert {"purple key held", "purple door open"} <= set(world.believed.table.goals)
 
 
+def test_a_class_of_levels_is_an_environment(module: str) -> None:
+    table = EnvironmentWorld.make(f"{module}:TwoRooms", {}).believed.table
+    assert "purple key held" in table.goals and table.actions[0] == "left"
+
+
 def test_an_installed_package_that_the_user_names_registers_its_environments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,8 +13,8 @@ from goalscope._ground.extras import lacking
 from goalscope._ground.ids import content_id
 from goalscope.agents.policies import indicators, tokens
 from goalscope.integrations.gymnasium.stepped import ScriptedChance
-from goalscope.integrations.gymnasium.toy_text import copied, make
-from goalscope.worlds.environments.environment import Observed, StateCopy, StatePlayer, environment_kind
+from goalscope.integrations.gymnasium.toy_text import copied, is_level, make
+from goalscope.worlds.environments.environment import Environment, Observed, StateCopy, StatePlayer, environment_kind
 
 # Memory of BabyAI's instruction verifiers, which is part of the state of a level.
 #
@@ -538,6 +538,17 @@ class MiniGridLevel(StateCopy):
         self._array, self._modules = array, tuple(modules)
         self._level, self._seed, self._form = level, seed, form
         self._begin()
+
+    @classmethod
+    def of_class(cls, factory: Any, parameters: Mapping[str, Any]) -> Environment[Any] | None:
+        """Return a level made by a class of the user's with some arguments, with the layout of seed 1; None for a class
+        that makes no levels.
+        """
+        if not is_level(factory):
+            return None
+        real = factory(**parameters)
+        real.reset(seed=1)
+        return LevelAsItIs(real)
 
     def _begin(self) -> None:
         self._simulator: LevelSimulator = self._real

@@ -252,16 +252,11 @@ class SteppedEnvironment:
     @classmethod
     def of_class(cls, factory: Any, parameters: Mapping[str, Any]) -> Environment[Any] | None:
         """Return the environment of a class with the interface of Gymnasium, with some arguments; None for others."""
-        if not callable(getattr(factory, "reset", None)) or hasattr(factory, "initial"):
+        if not callable(getattr(factory, "reset", None)) or is_level(factory):
             return None
         real = factory(**parameters)
         if hasattr(getattr(real, "unwrapped", real), "P"):
             return ToyTextAsItIs(real)
-        if is_level(real):
-            from goalscope.integrations.gymnasium.minigrid import LevelAsItIs
-
-            real.reset(seed=1)
-            return LevelAsItIs(real)
         environment = cls.__new__(cls)
         environment._begin(lambda: factory(**parameters), {"name": factory.__name__, "parameters": dict(parameters)})
         return environment

@@ -138,7 +138,7 @@ class ToyText:
         real = make(name, options, modules.get("modules", ())).unwrapped
         if hasattr(real, "P"):
             return "gymnasium", {"name": name, **({"options": options} if options else {}), **of_level, **modules}
-        if is_level(real):
+        if is_level(type(real)):
             return "minigrid", {"level": name, **of_level, **modules}
         return "gymnasium-class", {"name": name, **({"options": options} if options else {}), **of_level, **modules}
 
@@ -280,9 +280,9 @@ class ToyTextAsItIs(ToyText):
         return self._end_state(rewards.pop())
 
 
-def is_level(real: Any) -> bool:
-    """Return whether an environment is a level of MiniGrid or BabyAI."""
-    return any(base.__name__ == "MiniGridEnv" for base in type(getattr(real, "unwrapped", real)).__mro__)
+def is_level(kind: type) -> bool:
+    """Return whether a class is one of levels of MiniGrid or BabyAI."""
+    return any(base.__name__ == "MiniGridEnv" for base in kind.__mro__)
 
 
 def copied(real: Any) -> Any:
