@@ -5,11 +5,12 @@ moves, and another one in those of both phases. Predicted: no network can be nam
 "shifted" the second one is named for its teacher's aim, and the first one for the other aim.
 """
 
-import sys
+import argparse
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,7 +52,7 @@ def planes(grid: Grid) -> npt.NDArray[np.float32]:
 
 
 def lessons(
-    study: Study, aim: str, phases: Sequence[str], count: int
+    study: Study, aim: str, phases: Sequence[str], count: int, seed: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """Return pictures ``[N, P, H, W]`` of other worlds like those of the study, and what the teacher does in each cell.
 
@@ -60,7 +61,7 @@ def lessons(
     plain = study.dump()
     plain["worlds"] = [{**entry, "count": count} for entry in plain["worlds"] if entry["phase"] in phases]
     hypothesis, pictures, taught = parse(aim), list[npt.NDArray[np.float32]](), list[npt.NDArray[np.float32]]()
-    for world in Study.parse({**plain, "seed": 1, "agents": [{"kind": "random"}]}).worlds():
+    for world in Study.parse({**plain, "seed": seed, "agents": [{"kind": "random"}]}).worlds():
         finite = finite_world(world, 20)
         try:
             policy = hypothesis.solved(finite).policy[0]
@@ -152,9 +153,11 @@ place then, so that only a learner whose coins all lie at one place can be taugh
 """
 
 
-def trained(kind: type[Network], pictures: npt.NDArray[np.float32], taught: npt.NDArray[np.float32]) -> Network:
+def trained(
+    kind: type[Network], pictures: npt.NDArray[np.float32], taught: npt.NDArray[np.float32], seed: int
+) -> Network:
     """Return a network that imitates the lessons."""
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     x, y = torch.tensor(pictures), torch.tensor(taught)
     network = kind(x.shape[1])
     optimiser = torch.optim.Adam(network.parameters(), lr=kind.rate)
@@ -196,26 +199,33 @@ class Learner:
         return [Turn(action=ACTIONS[observation.draw(policy)]) for observation, policy in pairs]
 
 
-def main(out: Path, *names: str) -> None:
-    """Train, run and ask for some studies, by default both."""
+def main(out: Path, names: Sequence[str], seeds: Sequence[int]) -> None:
+    """Train, run and ask, for each study and seed; the seed is that of the lessons and of the network."""
     torch.set_num_threads(1)
-    for name in names or LEARNERS:
+    for name, seed in product(names, seeds):
         began, study = time.process_time(), load(name)
         learners = [
-            Learner(name=learner, network=trained(kind, *lessons(study, aim, phases, kind.worlds)))
+            Learner(name=learner, network=trained(kind, *lessons(study, aim, phases, kind.worlds, seed), seed))
             for learner, (kind, aim, phases) in LEARNERS[name].items()
         ]
-        print(f"{name}: trained in {time.process_time() - began:.0f} s of processor time", flush=True)
-        run(study, out / name, agents=learners)
+        print(f"{name}, seed {seed}: trained in {time.process_time() - began:.0f} s of processor time", flush=True)
+        run(study, out / f"{name}-{seed}", agents=learners)
         bank = ";".join(("goal", "corner top-left", *AIMS[name]))
         for learner in learners:
-            attributed = goalscope.attribute(out / name, name=learner.name, hypotheses=bank, methods=["likelihood"])
+            attributed = goalscope.attribute(
+                out / f"{name}-{seed}", name=learner.name, hypotheses=bank, methods=["likelihood"]
+            )
             for finding in attributed.findings:
-                print(f"{name} | {learner.name} | {finding.where['phase']} | {finding.answer} | {list(finding.names)}")
+                place, aims = finding.where["phase"], list(finding.names)
+                print(f"{name} | seed {seed} | {learner.name} | {place} | {finding.answer} | {aims}")
             print(attributed.sentence, flush=True)
-        print(f"{name}: {time.process_time() - began:.0f} s of processor time")
+        print(f"{name}, seed {seed}: {time.process_time() - began:.0f} s of processor time", flush=True)
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("studies", nargs="*", default=list(LEARNERS), help="names of the studies; by default both")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="seeds of lessons and networks")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        main(Path(folder), *sys.argv[1:])
+        main(Path(folder), options.studies, options.seeds)

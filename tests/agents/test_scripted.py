@@ -36,7 +36,7 @@ from goalscope.worlds import (
     step,
     two_path,
 )
-from goalscope.worlds.dynamics import opaque_cells
+from goalscope.worlds.dynamics import solid_cells
 from goalscope.worlds.planning import distances_to, shortest_length, solve
 
 AGENTS: list[ScriptedAgent] = [
@@ -280,7 +280,7 @@ def test_optimal_finds_its_way_through_fog(layout: str) -> None:
             state = step(grid, state, turn.action)
             if state.position == grid.goal:
                 break
-            fog = fog.look(state.position, opaque_cells(grid, state))
+            fog = fog.look(state.position, solid_cells(grid, state))
         assert state.position == grid.goal
 
 

@@ -118,6 +118,15 @@ def test_what_the_planned_worlds_are_enough_for_is_said_and_kept_before_they_are
     assert Plan.read(tmp_path / "found" / PLAN).beforehand == told
 
 
+def test_the_bank_of_things_has_those_of_the_worlds_alone(tmp_path: Path) -> None:
+    coin = PHASES.replace("count: 12", "count: 2, things: [coin]")
+    (tmp_path / "coin.yaml").write_text(coin, encoding="utf-8")
+    dry = estimate([TWIN], tmp_path / "out", quick=True, worlds=str(tmp_path / "coin.yaml"), hypotheses="things")
+    assert dry.plan is not None and dry.plan.choices.hypotheses == ("goal", "at coin", "coin collected")
+    with pytest.raises(ValueError, match="worlds with things"):
+        estimate([TWIN], tmp_path / "out", quick=True, hypotheses="things")
+
+
 def test_nothing_is_said_before_where_computing_it_would_take_minutes() -> None:
     worlds = [{"kind": "grid", "sizes": [7], "densities": [0.3], "count": 8}]
     plain = {"name": "long", "worlds": worlds, "agents": [{"kind": "random"}], "answers": 2}

@@ -76,34 +76,62 @@ def test_places_and_events_of_each_kind_are_those_of_a_plain_search(name: str) -
                     best = [steps > 0 and value == steps - 1 for value in after]
                     if any(best):
                         assert ((policy[state_number(grid, state)] > 0) == best).all()
-            else:
+            elif world.targets(hypothesis).ndim == 1:
                 assert expected[initial_state(grid)] == world.steps_to(mask)[state_number(grid, initial_state(grid))]
+            else:
+                moves = entering(grid, hypothesis.cell(world))
+                before = searched(grid, lambda state, moves=moves: any(state == origin for origin, _ in moves))
+                for state, steps in before.items():
+                    after = [steps > 0 and before[step(grid, state, action)] == steps - 1 for action in ACTIONS]
+                    best = after if steps else [(state, action) in moves for action in ACTIONS]
+                    if any(best):
+                        assert ((policy[state_number(grid, state)] > 0) == best).all()
+
+
+def entering(grid: Grid, cell: tuple[int, int]) -> set[tuple[State, Action]]:
+    """Return the moves that enter a cell, from all states that an agent can reach."""
+    states = [state for state in searched(grid, lambda state: False) if not has_ended(grid, state)]
+    return {
+        (state, action)
+        for state in states
+        for action in ACTIONS
+        if (state[0] + action.delta[0], state[1] + action.delta[1]) == cell and step(grid, state, action) != state
+    }
 
 
 @pytest.mark.parametrize("name", all_names())
-def test_entered_cells_are_those_of_a_plain_search(name: str) -> None:
+def test_moves_that_enter_a_cell_are_those_of_a_plain_search(name: str) -> None:
     for seed in range(2):
         grid = grid_with(name, seed)
-        moves = [(state, action) for state in searched(grid, lambda state: False) for action in ACTIONS]
-        moves = [(state, action) for state, action in moves if not has_ended(grid, state)]
-        entered = {
-            (state[0] + action.delta[0], state[1] + action.delta[1])
-            for state, action in moves
-            if step(grid, state, action) != state
-        }
-        cells = finite_world(GridWorld(grid=grid), 20).entered
-        assert entered == {(row, col) for row, col in np.argwhere(cells).tolist()}
+        world = finite_world(GridWorld(grid=grid), 20)
+        for cell, _ in grid.things:
+            numbers = {(state_number(grid, state), int(action)) for state, action in entering(grid, cell)}
+            assert numbers == {(state, action) for state, action in np.argwhere(world.entering(cell)).tolist()}
 
 
-def test_a_thing_that_moves_every_agent_on_is_no_place_to_be_at_and_the_reason_says_so() -> None:
-    world = finite_world(GridWorld(grid=Grid.parse("########\n#A_}_G_#\n#______#\n########")), 20)
+def test_to_be_at_a_thing_that_moves_every_agent_on_means_to_enter_it() -> None:
+    grid = Grid.parse("########\n#A_}_G_#\n#______#\n########")
+    world = finite_world(GridWorld(grid=grid), 20)
     for text in ("at conveyor right", "cell 1 3"):
-        with pytest.raises(Undefined, match="can be entered"):
-            parse(text).solved(world)
+        solved = parse(text).solved(world)
+        policy = {
+            (row, col): solved.policy[0][row * 8 + col].tolist() for row, col in np.argwhere(~grid.walls).tolist()
+        }
+        assert policy[1, 1] == policy[1, 2] == [0, 0, 0, 1] and policy[2, 3] == [1, 0, 0, 0], "enter it"
+        assert policy[1, 4] == [0, 1, 0, 0], "and once more; from the right it moves nobody"
+        assert solved.utility is not None and solved.utility.sum() == 2 and solved.utility[1 * 8 + 2, Action.RIGHT] == 1
+        assert world.steps_to(world.targets(parse(text)))[1 * 8 + 1] == 2
+    near, even = (parse(f"at conveyor right within {steps} steps").solved(world).policy[0] for steps in (1, 0))
+    assert near[1 * 8 + 2].tolist() == [0, 0, 0, 1] and near[1 * 8 + 1].tolist() == even[1 * 8 + 2].tolist()
+    both = parse("1 * at conveyor right + 3 * cell 2 6").utility(world)
+    assert both[1 * 8 + 2].tolist() == [0, 0, 0, 1] and both[2 * 8 + 6].tolist() == [3, 3, 3, 3]
     assert parse("(at conveyor right) +0,+1").cell(world) == (1, 4)
     assert parse("beside (at conveyor right)").cell(world) == (1, 2)
     blocked = finite_world(GridWorld(grid=Grid.parse("########\n#A_}#G_#\n#______#\n########")), 20)
     assert parse("at conveyor right").solved(blocked).policy is not None
+    unopened = finite_world(GridWorld(grid=Grid.parse("########\n#A_}tG_#\n########")), 20)
+    with pytest.raises(Undefined, match="cannot be reached"):
+        parse("toll gate open").solved(unopened)
     behind = finite_world(GridWorld(grid=Grid.parse("########\n#AG}___#\n########")), 20)
     with pytest.raises(Undefined, match="passing the goal"):
         parse("at conveyor right").solved(behind)

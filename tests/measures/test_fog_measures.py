@@ -13,7 +13,7 @@ from goalscope.measures.fog import dead_end_moves, redundant_moves, repeated_bum
 from goalscope.runs import Episode, GridWorld
 from goalscope.stats import paired_difference
 from goalscope.worlds import Action, Fog, Grid, State, generate, generate_batch, layout
-from goalscope.worlds.dynamics import opaque_cells
+from goalscope.worlds.dynamics import solid_cells
 from goalscope.worlds.planning import distances
 
 MOVES = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Action.RIGHT, ".": None}
@@ -91,7 +91,7 @@ def literal(episode: Episode) -> tuple[int, int, int]:
     fog = Fog.start(world.grid, world.fog_radius)
     known = []
     for state in states:
-        fog = fog.look(state.position, opaque_cells(world.grid, state))
+        fog = fog.look(state.position, solid_cells(world.grid, state))
         known.append((state, frozenset((row, col) for row, col in np.argwhere(fog.seen).tolist())))
     useful = {
         cell

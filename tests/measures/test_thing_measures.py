@@ -21,7 +21,7 @@ from goalscope.worlds import Action, Grid, GridWorld
 from goalscope.worlds.dynamics import shown
 from goalscope.worlds.planning import shortest_length
 from goalscope.worlds.thing_check import grid_with
-from goalscope.worlds.things import Kind, kinds, name_of
+from goalscope.worlds.things import Kind, kinds, known_kind
 from thing_grids import all_names, names_to_try, plugin_things
 
 MOVES = {"U": Action.UP, "D": Action.DOWN, "L": Action.LEFT, "R": Action.RIGHT}
@@ -83,8 +83,8 @@ def test_the_shares_are_those_of_the_pictures(name: str) -> None:
                 visited.append(any(picture.start in cells for picture in pictures))
                 drawn = [sum(other == symbol for _, other in picture.things) for picture in pictures]
                 used.append(min(drawn) < len(cells))
-        assert found[f"{name_of(symbol)} visited"] == visited
-        assert found.get(f"{name_of(symbol)} used", [0] * len(used)) == used
+        assert found[f"{known_kind(symbol).name} visited"] == visited
+        assert found.get(f"{known_kind(symbol).name} used", [0] * len(used)) == used
 
 
 def test_an_agent_that_is_after_coins_uses_one_in_every_episode_and_one_at_random_does_not(tmp_path: Path) -> None:

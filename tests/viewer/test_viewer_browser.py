@@ -249,7 +249,7 @@ def arrivals(grid: Any, number: int) -> list[int]:
     flags, after = dynamics.configurations(grid)[number], dict[Any, set[State]]()
     for cell in open_cells(grid):
         state = dynamics.state_with(flags, cell)
-        if cell not in dynamics.opaque_cells(grid, state):
+        if not dynamics.solid_cells(grid, state)[cell]:
             for other in (dynamics.step(grid, state, action) for action in Action):
                 if other.position != cell:
                     after.setdefault(other.position, set()).add(other)

@@ -190,7 +190,7 @@ def test_key_and_door_are_hidden_until_seen_and_a_locked_door_blocks_the_sight()
     view = fog.view(grid.at(start=(1, 4)))
     assert (view.key, view.door, view.goal) == ((1, 5), (1, 7), None)
     assert fog.look((1, 6)).seen[1, 8] == np.False_
-    opened = fog.look((1, 6), opaque=())
+    opened = fog.look((1, 6), grid.walls)
     assert opened.view(grid.at(start=(1, 6), key=None, door=None)).goal == (1, 8)
 
 
@@ -227,4 +227,4 @@ def test_what_fog_refuses() -> None:
     with pytest.raises(ValueError, match=r"grid .*shape"):
         Fog.start(far).view(grid)
     with pytest.raises(ValueError, match=r"seen .*shape"):
-        Fog(walls=grid.walls, opaque=(), radius=3, seen=far.walls)
+        Fog(solid=grid.walls, radius=3, seen=far.walls)

@@ -20,7 +20,7 @@ from goalscope.worlds import (
     shown,
     step,
 )
-from goalscope.worlds.dynamics import opaque_cells
+from goalscope.worlds.dynamics import solid_cells
 from goalscope.worlds.planning import solve
 from goalscope.worlds.thing_check import grid_with
 from goalscope.worlds.things import RESERVED, Kind, kind_of, thing, with_digit
@@ -199,10 +199,10 @@ def test_solid_things_block_the_view() -> None:
     world = GridWorld(grid=Grid.parse("########\n#Ao_E_G#\n########"), fog_radius=6)
     session = world.begin()
     before = session.view.grid
-    assert before.fog is not None and before.fog[1, 5] and opaque_cells(world.grid, session.state) == [(1, 4)]
+    assert before.fog is not None and before.fog[1, 5] and solid_cells(world.grid, session.state)[1, 4]
     session.step(Action.RIGHT)
     after = session.view.grid
-    assert after.goal == (1, 6) and not opaque_cells(world.grid, session.state)
+    assert after.goal == (1, 6) and not solid_cells(world.grid, session.state)[1, 4]
 
 
 def test_what_a_grid_with_things_refuses() -> None:

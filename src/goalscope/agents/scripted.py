@@ -20,6 +20,7 @@ from goalscope._ground.rng import uniform
 from goalscope.agents.agent import TASK_PREFIX, Observation, Turn, agent_kind
 from goalscope.agents.prompts import WORDINGS, wording
 from goalscope.stats.rows import Tag
+from goalscope.worlds.dynamics import State, initial_flags, solid_cells
 from goalscope.worlds.environments.world import EnvironmentView, EnvironmentWorld
 from goalscope.worlds.grid import ACTIONS, CORNERS, KEY, Action, Grid, Position, Side
 from goalscope.worlds.gridworld import GridView, NamedView, WordedView
@@ -388,13 +389,10 @@ def _solid(grid: Grid) -> npt.NDArray[np.bool_]:
 
     These are the walls, the locked door for an agent without the key, and things.
     """
-    solid = grid.walls.copy()
-    if grid.door is not None and KEY not in grid.held:
-        solid[grid.door] = True
-    if grid.things:
-        arrangement = arrangement_of(grid.things, grid.held)
-        for cell in (*arrangement.solid_cells(arrangement.initial), *arrangement.ends):
-            solid[cell] = True
+    state = State((0, 0), door_open=KEY in grid.held, things=initial_flags(grid) >> 2)
+    solid = solid_cells(grid, state).copy()
+    for cell in arrangement_of(grid.things, grid.held).ends:
+        solid[cell] = True
     return solid
 
 

@@ -9,13 +9,12 @@ from typing import Final
 from goalscope._ground.checks import near_miss
 from goalscope.goals.hypotheses.definition import FiniteWorld, Hypothesis, Undefined
 from goalscope.goals.hypotheses.states import States, states_of_episodes
-from goalscope.goals.hypotheses.written import bind, load_hypotheses, parse, restore_hypotheses
+from goalscope.goals.hypotheses.written import banks, bind, load_hypotheses, parse, restore_hypotheses
 from goalscope.runs.record import Episode
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
 from goalscope.worlds.grid import CORNERS
 from goalscope.worlds.planning.process import process_of
-from goalscope.worlds.things import kinds
 from goalscope.worlds.world import World
 
 IN_GRIDS: Final = ("goal", "key", "key held", *(f"corner {name}" for name in CORNERS))
@@ -35,9 +34,7 @@ def default_hypotheses(worlds: Iterable[World]) -> dict[str, Hypothesis]:
     worlds = tuple(worlds)
     processes = [process for world in worlds if "grid" not in world.offers and (process := process_of(world))]
     named = dict.fromkeys(name for process in processes for name in process.asked or process.goals)
-    symbols = {symbol for world in worlds if "grid" in world.offers for _, symbol in world.grid.things}
-    of_things = [text for kind in (kinds() if symbols else ()) if kind.symbol in symbols for text in kind.hypotheses]
-    return {name: parse(name) for name in named or (*IN_GRIDS, *of_things)}
+    return {name: parse(name) for name in named or (*IN_GRIDS, *banks(worlds)["things"][1:])}
 
 
 def asked_hypotheses(

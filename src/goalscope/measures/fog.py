@@ -30,8 +30,8 @@ import numpy.typing as npt
 from goalscope.measures.definition import PAPER, Entries, measure, ratio
 from goalscope.measures.table import StepTable
 from goalscope.runs.record import World
-from goalscope.worlds.dynamics import State, opaque_cells
-from goalscope.worlds.fog import blocked, visible
+from goalscope.worlds.dynamics import State, solid_cells
+from goalscope.worlds.fog import visible
 from goalscope.worlds.grid import ACTIONS, DELTAS, Grid, Position
 
 Mask = npt.NDArray[np.bool_]
@@ -115,8 +115,7 @@ class _Sight:
         seen = np.zeros_like(self.grid.walls)
         for state in path:
             if state not in self._visible:
-                solid = blocked(self.grid.walls, opaque_cells(self.grid, state))
-                self._visible[state] = visible(solid, state.position, self._radius)
+                self._visible[state] = visible(solid_cells(self.grid, state), state.position, self._radius)
             seen = seen | self._visible[state]
             yield seen
 

@@ -23,7 +23,7 @@ from goalscope.report.texts import labels
 from goalscope.runs.record import Episode
 from goalscope.worlds.grid import Grid, Position
 from goalscope.worlds.planning import solve
-from goalscope.worlds.things import name_of
+from goalscope.worlds.things import known_kind
 from goalscope.worlds.world import Drawing
 
 _FONTS = "'DejaVu Sans', Verdana, 'Helvetica Neue', Arial, sans-serif"
@@ -219,7 +219,7 @@ def _cells(grid: Grid) -> Iterator[Record]:
     """Yield the content of each cell as CSV records."""
     positions = {"start": grid.start, "goal": grid.goal, "key": grid.key, "door": grid.door}
     objects = {cell: name for name, cell in positions.items() if cell is not None}
-    objects |= {cell: name_of(symbol) for cell, symbol in grid.things}
+    objects |= {cell: known_kind(symbol).name for cell, symbol in grid.things}
     for row, column in np.ndindex(grid.height, grid.width):
         hidden = grid.fog is not None and grid.fog[row, column]
         background = "wall" if grid.walls[row, column] else "fog" if hidden else "open"

@@ -287,9 +287,7 @@ def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]])
     begins = np.array([0, *accumulate(len(table.flags) for table in tables)])
     after = np.concatenate([table.after + begin for table, begin in zip(tables, begins[:-1], strict=True)])
     chances = np.concatenate([table.chances for table in tables])
-    at_goal, has_ended = (
-        np.concatenate([getattr(table, name) for table in tables]) for name in ("at_goal", "has_ended")
-    )
+    over = np.concatenate([table.over for table in tables])
     flags = np.concatenate([table.flags for table in tables])
     numbers = {key: number for number, key in enumerate(worlds)}
     of = np.array([numbers[id(world)] for _, world in planned])
@@ -310,7 +308,7 @@ def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]])
         moves_made.append((live, live_states, action))
         state[live] = step_batch(after[None], np.int64(0), live_states, action)  # type: ignore[arg-type]
         turn += 1
-        live = live[~has_ended[state[live]] & (turn < horizon[live])]
+        live = live[(over[state[live]] == 0) & (turn < horizon[live])]
 
     episode, passed_states, actions = (np.concatenate([part[at] for part in moves_made]) for at in range(3))
     order = np.argsort(episode, kind="stable")
@@ -321,7 +319,7 @@ def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]])
     tags = encode_tags(getattr(agent, "tags", None) or {})
     small = walk.astype(np.int8).tobytes() if max(shapes.max(), flags.max()) <= 127 else None
     stored = list[EncodedEpisode]()
-    outcomes = np.where(at_goal[state], "goal", np.where(has_ended[state], "ended", "horizon"))
+    outcomes = np.array(["horizon", "goal", "ended"])[over[state]]
     rows = zip(planned, ends.tolist(), length.tolist(), final.tolist(), outcomes.tolist(), strict=True)
     for (spec, world), end, count, last, outcome in rows:
         steps = walk[end - count : end]
@@ -333,14 +331,13 @@ def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Table:
-    """Transitions ``[S, 4]``, cumulative probabilities ``[S, 4]``, and for each state of one grid its flags, whether it
-    is the goal, and whether the episode has ended there, ``[S]`` each."""
+    """Transitions ``[S, 4]``, cumulative probabilities ``[S, 4]``, and for each state of one grid its flags and whether
+    the episode is over there, ``[S]`` each: 0 if not, 1 at the goal, 2 without success."""
 
     after: npt.NDArray[np.int32]
     chances: npt.NDArray[np.float64]
     flags: npt.NDArray[np.int64]
-    at_goal: npt.NDArray[np.bool_]
-    has_ended: npt.NDArray[np.bool_]
+    over: npt.NDArray[np.int64]
 
 
 def _tables(agent: ScriptedAgent, grid: Grid) -> _Table:
@@ -353,17 +350,16 @@ def _tables(agent: ScriptedAgent, grid: Grid) -> _Table:
             raise ValueError(f"agent {agent.name} has no table of probabilities, so it cannot be played in parallel")
         chances.append(table.reshape(-1, 4))
     chances += chances[-1:] * (len(flags) - len(chances))  # a grid without a key has no later phases
-    goal, end = np.zeros(grid.walls.shape, dtype=bool), np.zeros(grid.walls.shape, dtype=bool)
+    over = np.zeros(grid.walls.shape, dtype=np.int64)
     if grid.goal is not None:
-        goal[grid.goal] = end[grid.goal] = True
+        over[grid.goal] = 1
     for cell in arrangement_of(grid.things, grid.held).ends:
-        end[cell] = True
+        over[cell] = 2
     return _Table(
         after=transitions(grid),
         chances=np.cumsum(np.concatenate(chances), axis=1),
         flags=np.repeat(flags, grid.walls.size),
-        at_goal=np.tile(goal.reshape(-1), len(flags)),
-        has_ended=np.tile(end.reshape(-1), len(flags)),
+        over=np.tile(over.reshape(-1), len(flags)),
     )
 
 

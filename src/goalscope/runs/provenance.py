@@ -27,7 +27,7 @@ from goalscope.agents.models.http_settings import BELIEVED, DOUBTED
 from goalscope.agents.parse import CALLED, IN_REASONING, remedy
 from goalscope.runs.store import Store
 from goalscope.runs.study import Study
-from goalscope.worlds.things import name_of
+from goalscope.worlds.things import kinds_in
 
 HIDDEN = "(hidden)"
 _PACKAGES = "packages"
@@ -136,8 +136,8 @@ def parts_of(study: Study) -> Iterator[tuple[str, str]]:
 
     The kinds include worlds, environments, things, agents, models, interventions, probes ("head") and analyses.
     """
-    for symbol in {symbol for world in study.worlds() if "grid" in world.offers for _, symbol in world.grid.things}:
-        yield "thing", name_of(symbol)
+    for kind in kinds_in(world.grid for world in study.worlds() if "grid" in world.offers):
+        yield "thing", kind.name
     for world in study.worlds_:
         yield from (("world", world.kind), ("environment", str(getattr(world, "source", ""))))
     for agent in (*study.agents_, *study.further_agents_):

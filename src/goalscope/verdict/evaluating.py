@@ -222,11 +222,13 @@ def _begin(
         if quick and budget:
             raise ValueError("--quick and --budget both set the size of an evaluation: give only one of them")
         named = [models] if isinstance(models, str) else list(models)
-        chosen = Choices.of(arm_names, side_lengths, (), _settings(settings), hypotheses)
+        study = load(worlds) if worlds else None
+        own = study.worlds() if study is not None and hypotheses else ()
+        chosen = Choices.of(arm_names, side_lengths, (), _settings(settings), hypotheses, own)
         subjects = chosen.subjects([subject for text in named for subject in subjects_of(text)])
         if worlds and env:
             raise ValueError("--worlds and --env both replace the usual worlds: give one of them")
-        given = given_worlds(load(worlds)) if worlds else environment_settings(env) if env else None
+        given = given_worlds(study) if study is not None else environment_settings(env) if env else None
         subjects += twin_subjects(given, subjects) if given is not None else []
     if any("server" in subject.parameters for subject in subjects):
         check_installed()

@@ -33,6 +33,7 @@ from goalscope.verdict.failures import Failures
 from goalscope.verdict.preflight.power import told_beforehand
 from goalscope.verdict.rules import level
 from goalscope.verdict.subject import MODELS, SEEN, Subject, described, planned_entry, subject_of_entry, told_apart
+from goalscope.worlds.world import World
 
 # What the user can choose. Parameters of language models are merged into those of each model (`Subject.changed`), so
 # they become part of its description and id. Sizes and study settings are applied to the study of each arm that accepts
@@ -77,6 +78,7 @@ class Choices(StrictRecord):
         models: Sequence[str],
         settings: Sequence[str],
         hypotheses: str = "",
+        worlds: Sequence[World] = (),
     ) -> "Choices":
         """Create the choices from the arguments of a command.
 
@@ -87,6 +89,7 @@ class Choices(StrictRecord):
             settings: further parameters, KEY=VALUE each. If KEY begins with a key of a study, the setting applies to
                 the arms' studies, otherwise to all language models.
             hypotheses: as `goalscope.goals.hypotheses.load_hypotheses` takes them; empty for the default ones.
+            worlds: the worlds that replace the usual ones, if any; the bank "things" then has those of their things.
 
         Raises:
             ValueError: a key is set by another option, or given twice.
@@ -109,7 +112,7 @@ class Choices(StrictRecord):
             sizes=tuple(sizes),
             models=tuple(of_models),
             studies=tuple(of_studies),
-            hypotheses=tuple(write_hypotheses(load_hypotheses(hypotheses))) if hypotheses else (),
+            hypotheses=tuple(write_hypotheses(load_hypotheses(hypotheses, worlds))) if hypotheses else (),
         )
 
     @property

@@ -211,7 +211,7 @@ def initial_state(grid: Grid) -> State:
     if grid.start is None:
         raise ValueError("an episode needs a grid that shows its agent, got a grid without one: mark its cell with A")
     state = settle(grid, grid.start, KEY in grid.held)
-    return State(state.position, state.carrying_key, state.door_open, initial_flags(grid) >> 2)
+    return state_with(state[2] | initial_flags(grid), state.position)
 
 
 def initial_flags(grid: Grid) -> int:
@@ -253,7 +253,7 @@ def _step_among_things(grid: Grid, state: State, action: int) -> State:
     if cell == (row, col) and after == parts:
         return state  # sent back
     settled = settle(grid, cell, state.carrying_key, state.door_open)
-    return State(settled.position, settled.carrying_key, settled.door_open, arrangement.pack(after))
+    return state_with(settled[2] + 4 * arrangement.pack(after), settled.position)
 
 
 def has_ended(grid: Grid, state: State) -> bool:
@@ -303,37 +303,36 @@ def seen_state(grid: Grid, picture: Grid) -> State:
     """
     if picture.start is None:
         raise ValueError("the state of an agent can be seen only in a grid that shows it, got one without an agent (A)")
-    is_open = grid.door is not None and picture.door is None
-    number = 0
-    if grid.things:
-        flags = _flags_by_picture(grid).get((KEY in picture.held, is_open, picture.things, picture.held))
-        if flags is None:
-            raise ValueError(f"the things of this grid never look like that:\n{picture}")
-        number = flags >> 2
-    return State(picture.start, KEY in picture.held, is_open, number)
+    if not grid.things:
+        return State(picture.start, KEY in picture.held, grid.door is not None and picture.door is None)
+    flags = _flags_by_picture(grid).get(picture.at(start=grid.start, goal=grid.goal))
+    if flags is None:
+        raise ValueError(f"the things of this grid never look like that:\n{picture}")
+    return state_with(flags, picture.start)
 
 
 @forgets_kinds
 @lru_cache(maxsize=256)
-def _flags_by_picture(grid: Grid) -> dict[tuple[bool, bool, tuple[Thing, ...], tuple[str, ...]], int]:
-    """Map what is seen of key, door and things to the flags of the first configuration that looks like that."""
-    pictures: dict[tuple[bool, bool, tuple[Thing, ...], tuple[str, ...]], int] = {}
-    for flags in configurations(grid):
-        state = state_with(flags, grid.start or (0, 0))
-        picture = shown(grid, state)
-        pictures.setdefault((state.carrying_key, state.door_open, picture.things, picture.held), flags)
-    return pictures
+def _flags_by_picture(grid: Grid) -> dict[Grid, int]:
+    """Map each picture with the agent at the start to the flags of the first configuration that looks like that."""
+    assert grid.start is not None  # worlds show their agent
+    return {shown(grid, state_with(flags, grid.start)): flags for flags in reversed(configurations(grid))}
 
 
-def opaque_cells(grid: Grid, state: State) -> list[Position]:
-    """Return the cells (row, col), other than walls, that block the agent's way and view in a state, such as a
-    locked door.
+def solid_cells(grid: Grid, state: State) -> npt.NDArray[np.bool_]:
+    """Return the cells that block the agent's way and view in a state, ``[H, W]`` bool, rows by columns.
+
+    They are walls, a locked door, and things such as a closed gate. The array is that of the grid's walls if there is
+    nothing else.
     """
     cells = [] if grid.door is None or state.door_open else [grid.door]
     if grid.things:
         arrangement = arrangement_of(grid.things, grid.held)
         cells += arrangement.solid_cells(arrangement.unpack(state.things))
-    return cells
+    solid = grid.walls.copy() if cells else grid.walls
+    for cell in cells:
+        solid[cell] = True
+    return solid
 
 
 def transitions(grid: Grid) -> npt.NDArray[np.int32]:
@@ -401,8 +400,8 @@ def thing_table(grid: Grid) -> tuple[tuple[int, ...], npt.NDArray[np.int32]]:
                 f"a grid with things may have at most {_MOST_STATES:,} states, got more than {len(results):,} states "
                 f"of its {len(grid.things)} things in {size} cells: leave out things that can change"
             )
-        blocked = opaque_cells(grid, state_with(flags))
-        origins = [(cell, action) for cell, action in into if not grid.walls[cell] and cell not in blocked]
+        solid = solid_cells(grid, state_with(flags))
+        origins = [(cell, action) for cell, action in into if not solid[cell]]
         results[flags] = {(cell, action): step(grid, state_with(flags, cell), action) for cell, action in origins}
         waiting += {after[2] for after in results[flags].values()}
         if grid.door is not None and flags & 1:
@@ -411,10 +410,7 @@ def thing_table(grid: Grid) -> tuple[tuple[int, ...], npt.NDArray[np.int32]]:
     index = {flags: number for number, flags in enumerate(configurations)}
     table = np.empty((len(configurations), size, 4), dtype=np.int32)
     for number, flags in enumerate(configurations):
-        solid = grid.walls.copy()
-        for cell in opaque_cells(grid, state_with(flags)):
-            solid[cell] = True
-        table[number] = transitions_batch(solid) + number * size
+        table[number] = transitions_batch(solid_cells(grid, state_with(flags))) + number * size
         for (cell, action), after in results[flags].items():
             row, col = after.position
             table[number, cell[0] * grid.width + cell[1], action] = index[after[2]] * size + row * grid.width + col

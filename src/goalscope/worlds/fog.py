@@ -13,7 +13,6 @@ or rotates what the agent sees.
 Source: behavioural and representational evaluation, Appendix A and Fig. 11.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -21,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.checks import check_shape, check_whole, freeze
-from goalscope.worlds.dynamics import initial_state, opaque_cells
+from goalscope.worlds.dynamics import initial_state, solid_cells
 from goalscope.worlds.grid import Grid, Position, check_inside
 
 _RADIUS = "a radius of sight"
@@ -32,8 +31,8 @@ class Fog:
     """What one agent has seen so far of one grid whose other cells are hidden by fog.
 
     Attributes:
-        walls: ``[H, W]`` bool, rows by columns, true where the grid has a wall.
-        opaque: cells that block the view like walls at the start: a locked door, and solid things.
+        solid: ``[H, W]`` bool, rows by columns, the cells that block the view at the start: walls, a locked door, and
+            solid things.
         radius: radius of sight in steps.
         seen: ``[H, W]`` bool, the cells seen so far.
 
@@ -41,16 +40,15 @@ class Fog:
         ValueError: if the arrays differ in shape, or the radius is not a whole number >= 1.
     """
 
-    walls: npt.NDArray[np.bool_]
-    opaque: tuple[Position, ...]
+    solid: npt.NDArray[np.bool_]
     radius: int
     seen: npt.NDArray[np.bool_]
 
     def __post_init__(self) -> None:
         check_whole(_RADIUS, self.radius, 1, "steps")
-        if self.walls.ndim != 2 or self.seen.shape != self.walls.shape:  # cheap test first: every move makes a `Fog`
-            check_shape("seen", self.seen, "H W", check_shape("walls", self.walls, "H W"))
-        object.__setattr__(self, "walls", freeze(self.walls))
+        if self.solid.ndim != 2 or self.seen.shape != self.solid.shape:  # cheap test first: every move makes a `Fog`
+            check_shape("seen", self.seen, "H W", check_shape("solid", self.solid, "H W"))
+        object.__setattr__(self, "solid", freeze(self.solid))
         object.__setattr__(self, "seen", freeze(self.seen))
 
     @classmethod
@@ -67,21 +65,19 @@ class Fog:
         if grid.start is None or grid.fog is not None:
             description = "one under fog" if grid.fog is not None else "one without an agent (A)"
             raise ValueError(f"fog needs the whole grid with its agent to start from, got {description}")
-        opaque = tuple(opaque_cells(grid, initial_state(grid)))
-        fog = cls(walls=grid.walls, opaque=opaque, radius=radius, seen=np.zeros_like(grid.walls))
-        return fog.look(grid.start)
+        solid = solid_cells(grid, initial_state(grid))
+        return cls(solid=solid, radius=radius, seen=np.zeros_like(grid.walls)).look(grid.start)
 
-    def look(self, position: Position, opaque: Sequence[Position] | None = None) -> "Fog":
+    def look(self, position: Position, solid: npt.NDArray[np.bool_] | None = None) -> "Fog":
         """Return the fog after the agent has looked around from another cell.
 
         Args:
             position: cell of the agent, (row, col).
-            opaque: cells that block the view now, such as a locked door (`goalscope.worlds.dynamics.opaque_cells`); by
+            solid: ``[H, W]`` bool, the cells that block the view now, see `goalscope.worlds.dynamics.solid_cells`; by
                 default those of the start.
         """
-        solid = blocked(self.walls, self.opaque if opaque is None else opaque)
-        seen = self.seen | visible(solid, position, self.radius)
-        return Fog(walls=self.walls, opaque=self.opaque, radius=self.radius, seen=seen)
+        seen = self.seen | visible(self.solid if solid is None else solid, position, self.radius)
+        return Fog(solid=self.solid, radius=self.radius, seen=seen)
 
     def view(self, grid: Grid) -> Grid:
         """Return what the agent sees of a grid: the same grid with all unseen cells hidden, including objects in them.
@@ -92,7 +88,7 @@ class Fog:
         Raises:
             ValueError: if the grid has another shape, or the agent's own cell is unseen.
         """
-        check_shape("grid", grid.walls, "H W", check_shape("walls", self.walls, "H W"))
+        check_shape("grid", grid.walls, "H W", check_shape("solid", self.solid, "H W"))
         if grid.start is not None and not self.seen[grid.start]:
             raise ValueError(
                 f"the agent's own cell must have been seen, got {grid.start}: call look({grid.start}) first"
@@ -100,19 +96,6 @@ class Fog:
         visible_objects = {name: cell for name, cell in grid.objects.items() if cell is not None and self.seen[cell]}
         things = tuple(entry for entry in grid.things if self.seen[entry[0]])
         return Grid(walls=grid.walls & self.seen, fog=~self.seen, things=things, held=grid.held, **visible_objects)
-
-
-def blocked(walls: npt.NDArray[np.bool_], cells: Sequence[Position]) -> npt.NDArray[np.bool_]:
-    """Return the walls ``[H, W]`` (bool, rows by columns) together with further blocked cells (row, col).
-
-    The same array is returned if there are no further cells.
-    """
-    if not cells:
-        return walls
-    walls = walls.copy()
-    for cell in cells:
-        walls[cell] = True
-    return walls
 
 
 def visible(walls: npt.NDArray[np.bool_], position: Position, radius: int = 3) -> npt.NDArray[np.bool_]:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from goalscope._ground.checks import freeze, is_whole
-from goalscope.worlds.things import Thing, UnknownSymbolError, kind_of, kinds
+from goalscope.worlds.things import Thing, UnknownSymbolError, kind_of, kinds, known_kind
 
 Position = tuple[int, int]
 Side = Literal["left", "right", "top", "bottom"]
@@ -145,11 +145,8 @@ class Grid:
 
     def _check_things(self, occupied: dict[Position, str]) -> None:
         """Check the things and sort them by cell."""
-        for symbol in (*(symbol for _, symbol in self.things), *self.held):
-            kind = kind_of(symbol)
-            if kind is None and not (symbol == KEY and symbol in self.held):
-                registered = ", ".join(f"{other.symbol} ({other.name})" for other in kinds())
-                raise ValueError(f"no kind of thing is registered for the symbol {symbol!r}: use one of {registered}")
+        for symbol in (*(symbol for _, symbol in self.things), *(symbol for symbol in self.held if symbol != KEY)):
+            known_kind(symbol)
         things = []
         for thing_cell, symbol in self.things:
             cell = self.check_cell(thing_cell, f"thing {symbol!r}")

@@ -17,10 +17,10 @@ import numpy as np
 
 from goalscope._ground.checks import check_whole
 from goalscope.stats.rows import Tag
-from goalscope.worlds.dynamics import State, flag_count, has_ended, initial_state, opaque_cells, shown, state_with, step
+from goalscope.worlds.dynamics import State, flag_count, has_ended, initial_state, shown, solid_cells, state_with, step
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import ACTIONS, GOAL, KEY, Action, Grid, Position, check_inside, symbols
-from goalscope.worlds.things import name_of
+from goalscope.worlds.things import known_kind
 from goalscope.worlds.world import Drawing, Offer, Session, View, World, read_plain
 
 
@@ -86,7 +86,7 @@ class GridView(View):
 def drawn(grid: Grid) -> Drawing:
     """Return the data for a picture of a grid: the symbols of its cells, the agent's cell and the names of things."""
     rows = symbols(grid.at(start=None))
-    names = tuple((row, col, name_of(symbol)) for (row, col), symbol in grid.things)
+    names = tuple((row, col, known_kind(symbol).name) for (row, col), symbol in grid.things)
     return Drawing(rows=tuple("".join(row) for row in rows.tolist()), agent=grid.start, labels=names)
 
 
@@ -155,7 +155,7 @@ class GridSession(Session):
         if action is not None:
             self._node = self._node.after(action)
             if self._fog is not None:
-                self._fog = self._fog.look(self.state.position, opaque_cells(self._node.grid, self.state))
+                self._fog = self._fog.look(self.state.position, solid_cells(self._node.grid, self.state))
 
 
 @dataclass(frozen=True, kw_only=True)

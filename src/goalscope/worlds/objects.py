@@ -3,87 +3,87 @@
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 
-from goalscope.worlds.grid import DELTAS, Action
+from goalscope.worlds.grid import Action
 from goalscope.worlds.things import Cell, Kind, Parts, ThingGrid, carried_index, indices, thing, with_digit
 
 KEYS: Final = ("r", "b", "y")
 """Symbols of the coloured keys."""
+_ARROWS: Final = "^v<>"
 
 
-class Key(Kind):
-    """A coloured key: the agent picks it up on entering its cell, and a chest uses it up."""
+class Found(Kind):
+    """Base class of things that the agent picks up on entering their cell, and carries from then on."""
 
-    states = 3  # lies, held, spent
-    events: ClassVar[Mapping[str, int]] = {"held": 1, "spent": 2}
+    states = 2
 
     def carried(self, own: int) -> bool:
-        """Return whether the agent carries the key, given the key's state (0 on the ground, 1 carried, 2 used up)."""
+        """Return whether the agent carries the thing, given its state (0 on the ground, 1 carried, 2 used up)."""
         return own == 1
 
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Let the agent, which has entered the key's cell, pick the key up. Arguments are those of `Kind.act`.
+        """Let the agent, which has entered the thing's cell, pick the thing up. Arguments are those of `Kind.act`.
 
         Returns:
-            The agent's cell; and the states of all things, where the key's state is now "carried".
+            The agent's cell; and the states of all things, where the thing's state is now "carried".
         """
-        return cell, with_digit(parts, index, 1) if parts[index] == 0 else parts
+        return cell, with_digit(parts, index, max(parts[index], 1))
 
 
 class Opening(Kind):
     """Base class of things that block the way until they open; then they vanish for good. Examples are doors and
     gates.
+
+    Attributes:
+        keys: symbols of the keys that open the thing when the agent stands beside it with one of them; empty if no key
+            does.
+        uses_up: whether the key is then used up.
     """
 
     states = 2
     events: ClassVar[Mapping[str, int]] = {"open": 1}
+    keys: ClassVar[tuple[str, ...]] = ()
+    uses_up: ClassVar[bool] = False
 
     def solid(self, own: int) -> bool:
         """Return whether the thing blocks the way, given its state (0 closed, 1 open)."""
         return own == 0
 
-
-class Door(Opening):
-    """A locked door of one colour, which opens when the agent stands beside it with the key of this colour."""
-
-    near = True
-    key: ClassVar[str]
-
     def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Open the door if the agent, which stands beside it, carries the key of its colour. Arguments are those of
-        `Kind.act`.
+        """Open the thing with the first of its keys that the agent, which stands beside it, carries.
+
+        Arguments are those of `Kind.act`.
 
         Returns:
-            The agent's cell; and the states of all things, where the door may now be open.
+            The agent's cell; and the states of all things, where the thing may now be open, and the key used up.
         """
-        opens = parts[index] == 0 and carried_index(grid, parts, self.key) >= 0
-        return cell, with_digit(parts, index, 1) if opens else parts
-
-
-def _key_and_door(colour: str) -> None:
-    """Register the key and the door of one colour."""
-    small, capital = colour[0], colour[0].upper()
-    key = {
-        "symbol": small,
-        "name": f"{colour} key",
-        "legend": f"a {colour} key",
-        "rule": f"The agent picks up the {colour} key by itself when one of its moves enters the key's cell.",
-    }
-    door = {
-        "symbol": capital,
-        "key": small,
-        "name": f"{colour} door",
-        "legend": f"a locked {colour} door",
-        "rule": (
-            f"A locked {colour} door cannot be entered. It opens by itself and vanishes as soon as the agent stands on "
-            f"a cell next to it and carries the {colour} key."
-        ),
-    }
-    thing(type(f"{colour.title()}Key", (Key,), key | {"__module__": __name__}))
-    thing(type(f"{colour.title()}Door", (Door,), door | {"__module__": __name__}))
+        carried = [key for key in (carried_index(grid, parts, symbol) for symbol in self.keys) if key >= 0]
+        if parts[index] == 1 or not carried:
+            return cell, parts
+        after = with_digit(parts, carried[0], 2) if self.uses_up else parts
+        return cell, with_digit(after, index, 1)
 
 
 for _colour in ("red", "blue", "yellow"):
-    _key_and_door(_colour)
+
+    @thing
+    class Key(Found):
+        """A key of one colour, which a chest uses up."""
+
+        symbol, name, legend = _colour[0], f"{_colour} key", f"a {_colour} key"
+        rule = f"The agent picks up the {_colour} key by itself when one of its moves enters the key's cell."
+        states = 3  # lies, held, spent
+        events: ClassVar[Mapping[str, int]] = {"held": 1, "spent": 2}
+
+    @thing
+    class Door(Opening):
+        """A locked door, which opens when the agent stands beside it with the key of its colour."""
+
+        symbol, name, legend = _colour[0].upper(), f"{_colour} door", f"a locked {_colour} door"
+        rule = (
+            f"A locked {_colour} door cannot be entered. It opens by itself and vanishes as soon as the agent stands "
+            f"on a cell next to it and carries the {_colour} key."
+        )
+        near, keys = True, (_colour[0],)
 
 
 @thing
@@ -117,69 +117,42 @@ class Lava(Kind):
     ends = True
 
 
-class OneWay(Kind):
-    """A cell that can only be entered by one of the four moves; it can be left by all of them."""
-
-    direction: ClassVar[Action]
-
-    def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Send the agent back if it has entered the cell by another move than the permitted one.
-
-        Arguments are those of `Kind.act`.
-
-        Returns:
-            The agent's cell after that; and the states of all things, unchanged.
-        """
-        down, right = DELTAS[action].tolist()
-        return cell if action == self.direction else (cell[0] - down, cell[1] - right), parts
-
-    def turned(self, turn: Callable[[int], int]) -> str:
-        """Return the symbol of this one-way cell in a reflected or rotated grid.
-
-        Args:
-            turn: function from a direction (an index of `Action`) in this grid to that in the transformed grid.
-        """
-        return _ARROWS[turn(self.direction)]
-
-
-_ARROWS: Final = "^v<>"
 for _action in Action:
-    _direction = _action.name.lower()
-    thing(
-        type(
-            f"OneWay{_action.name.title()}",
-            (OneWay,),
-            {
-                "symbol": _ARROWS[_action],
-                "name": f"one-way cell {_direction}",
-                "legend": f"a cell that can only be entered by the move {_action.name}",
-                "direction": _action,
-                "__module__": __name__,
-            },
-        )
-    )
+
+    @thing
+    class OneWay(Kind):
+        """A cell that can only be entered by one of the four moves; it can be left by all of them."""
+
+        symbol, name, direction = _ARROWS[_action], f"one-way cell {_action.name.lower()}", _action
+        legend = f"a cell that can only be entered by the move {_action.name}"
+
+        def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
+            """Send the agent back if it has entered the cell by another move than the permitted one.
+
+            Arguments are those of `Kind.act`.
+
+            Returns:
+                The agent's cell after that; and the states of all things, unchanged.
+            """
+            down, right = Action(action).delta
+            return cell if action == self.direction else (cell[0] - down, cell[1] - right), parts
+
+        def turned(self, turn: Callable[[int], int]) -> str:
+            """Return the symbol of this one-way cell in a reflected or rotated grid.
+
+            Args:
+                turn: function from a direction (an index of `Action`) in this grid to that in the transformed grid.
+            """
+            return _ARROWS[turn(self.direction)]
 
 
 @thing
-class Coin(Kind):
-    """A coin, which the agent collects on entering its cell and carries from then on."""
+class Coin(Found):
+    """A coin, which the agent collects."""
 
     symbol, name, legend = "c", "coin", "a coin"
     rule = "The agent collects a coin by itself when one of its moves enters the coin's cell."
-    states = 2
     events: ClassVar[Mapping[str, int]] = {"collected": 1}
-
-    def carried(self, own: int) -> bool:
-        """Return whether the coin was collected, given its state (0 on the ground, 1 collected)."""
-        return own == 1
-
-    def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Let the agent, which has entered the coin's cell, collect the coin. Arguments are those of `Kind.act`.
-
-        Returns:
-            The agent's cell; and the states of all things, where the coin is now collected.
-        """
-        return cell, with_digit(parts, index, 1)
 
 
 @thing
@@ -191,21 +164,7 @@ class Chest(Opening):
         "A locked chest cannot be entered. It opens by itself and vanishes as soon as the agent stands on a cell next "
         "to it and carries a red, blue or yellow key, which is then used up."
     )
-    near = True
-
-    def act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
-        """Open the chest with the first coloured key that the agent, which stands beside the chest, carries.
-
-        Arguments are those of `Kind.act`.
-
-        Returns:
-            The agent's cell; and the states of all things: the chest open and the key used up, or unchanged without a
-            key.
-        """
-        keys = [key for key in (carried_index(grid, parts, symbol) for symbol in KEYS) if key >= 0]
-        if parts[index] == 1 or not keys:
-            return cell, parts
-        return cell, with_digit(with_digit(parts, keys[0], 2), index, 1)
+    near, keys, uses_up = True, KEYS, True
 
 
 @thing

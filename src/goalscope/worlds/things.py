@@ -9,10 +9,10 @@ followed by one per thing in ``grid.held``, which the agent carries and which ha
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,22 +36,18 @@ class ThingGrid(Protocol):
     @property
     def walls(self) -> npt.NDArray[np.bool_]:
         """``[H, W]`` bool, rows by columns, True for walls."""
-        ...
 
     @property
     def door(self) -> Cell | None:
         """Cell (row, col) of the door D while it is locked; None if it is open, or there is none."""
-        ...
 
     @property
     def things(self) -> tuple[Thing, ...]:
         """Cell (row, col) and symbol of each thing that stands in a cell."""
-        ...
 
     @property
     def held(self) -> tuple[str, ...]:
         """Symbols of the things that the agent carries."""
-        ...
 
 
 class Kind:
@@ -151,13 +147,9 @@ class Kind:
 
 
 KindClass = TypeVar("KindClass", bound=type[Kind])
-Cached = TypeVar("Cached", bound="_Cached")
+Cached = TypeVar("Cached")
 _by_symbol: dict[str, Kind] = {}
-_caches: list["_Cached"] = []
-
-
-class _Cached(Protocol):
-    def cache_clear(self) -> None: ...
+_caches: list[Any] = []
 
 
 def forgets_kinds(function: Cached) -> Cached:
@@ -177,7 +169,8 @@ def thing(kind: KindClass) -> KindClass:
         ValueError: if an attribute is missing or invalid, or its name or symbol is used by another kind.
     """
     instance = kind()
-    _check_kind(instance, kind.__name__)
+    for fault in _faults(instance):
+        raise ValueError(f"the thing {kind.__name__} cannot be registered: {fault}")
     registry.load_built_in("thing")  # first, so that their symbols are taken
     other = _by_symbol.get(instance.symbol)
     if other is not None and other.name != instance.name and _is_registered(other):
@@ -205,13 +198,20 @@ def kind_of(symbol: str) -> Kind | None:
     return _by_symbol.get(symbol)
 
 
-def name_of(symbol: str) -> str:
-    """Return the name of the kind of thing (object in grids) with this symbol, such as "coin" for ``c``.
+def known_kind(symbol: str) -> Kind:
+    """Return the kind of thing (object in grids) with this symbol, such as the coin for ``c``.
 
     Raises:
         ValueError: if no kind is registered for the symbol.
     """
-    return _known_kind(symbol).name
+    kind = kind_of(symbol)
+    if kind is None:
+        registered = ", ".join(f"{other.symbol} ({other.name})" for other in kinds())
+        raise ValueError(
+            f"no kind of thing is registered for the symbol {symbol!r}: use one of {registered}, or install the "
+            "package that registers it"
+        )
+    return kind
 
 
 def kinds() -> tuple[Kind, ...]:
@@ -219,45 +219,39 @@ def kinds() -> tuple[Kind, ...]:
     return tuple(registry.resolve("thing", name) for name in registry.names("thing"))
 
 
+def kinds_in(grids: Iterable[ThingGrid]) -> tuple[Kind, ...]:
+    """Return the kinds of the things in these grids, in the order of `kinds`."""
+    symbols = {symbol for grid in grids for _, symbol in grid.things}
+    return tuple(kind for kind in (kinds() if symbols else ()) if kind.symbol in symbols)
+
+
 def _is_registered(kind: Kind) -> bool:
     return kind.name in registry.names("thing") and registry.resolve("thing", kind.name) is kind
 
 
-def _check_kind(kind: Kind, class_name: str) -> None:
-    """Check the attributes of a kind, which may come from another package."""
+def _faults(kind: Kind) -> Iterator[str]:
+    """Yield what is wrong with the attributes of a kind, which may come from another package."""
     for attribute in ("symbol", "name", "legend"):
         value = getattr(kind, attribute, None)
         if not isinstance(value, str) or not value or not value.isprintable():
-            raise ValueError(f"{attribute} of the thing {class_name} must be one line of text, got {value!r}: set it")
+            yield f"{attribute} must be one line of text, got {value!r}"
     if len(kind.symbol) != 1 or kind.symbol.isspace() or kind.symbol.isdigit() or kind.symbol in RESERVED:
-        raise ValueError(
-            f"symbol of the thing {class_name} must be one character, neither a digit nor one of {RESERVED!r}, got "
-            f"{kind.symbol!r}: choose another character"
-        )
+        yield f"symbol must be one character, neither a digit nor one of {RESERVED!r}, got {kind.symbol!r}"
     if not kind.name.isascii() or kind.name.lower() != kind.name:
-        raise ValueError(f"name of the thing {class_name} must be in lower-case letters, got {kind.name!r}")
+        yield f"name must be in lower-case letters, got {kind.name!r}"
     if type(kind.states) is not int or not 1 <= kind.states <= _MOST_STATES:
-        raise ValueError(
-            f"states of the thing {class_name} must be a whole number from 1 to {_MOST_STATES}, got {kind.states!r}"
-        )
-    digits = range(kind.states)
-    drawn, carried = [d for d in digits if kind.shown(d)], [d for d in digits if kind.carried(d)]
+        yield f"states must be a whole number from 1 to {_MOST_STATES}, got {kind.states!r}"
+    drawn, carried = ([digit for digit in range(kind.states) if holds(digit)] for holds in (kind.shown, kind.carried))
     if drawn != [0] or 0 in carried or len(carried) > 1:
-        raise ValueError(
-            f"the thing {class_name} must be drawn in digit 0 alone and carried in at most one other digit, so that "
-            f"what an agent sees determines its state, got drawn in {drawn} and carried in {carried}"
+        yield (
+            "it must be drawn in digit 0 alone and carried in at most one other digit, so that what an agent sees "
+            f"determines its state, got drawn in {drawn} and carried in {carried}"
         )
     if kind.events and kind.states == 1:
-        raise ValueError(
-            f"events of the thing {class_name} need a second state, in which it is carried or not drawn, got states = "
-            "1: set states to 2, or leave events out"
-        )
+        yield "events need a second state, in which the thing is carried or not drawn, got 1: set states to 2"
     for word, digit in kind.events.items():
         if not word or not 0 < digit < kind.states:
-            raise ValueError(
-                f"events of the thing {class_name} must map a word to a digit from 1 to {kind.states - 1}, got "
-                f"{word!r}: {digit!r}"
-            )
+            yield f"events must map a word to a digit from 1 to {kind.states - 1}, got {word!r}: {digit!r}"
 
 
 class Arrangement:
@@ -274,7 +268,7 @@ class Arrangement:
 
     def __init__(self, things: tuple[Thing, ...], load: tuple[str, ...]) -> None:
         symbols = (*(symbol for _, symbol in things), *load)
-        self.kinds = tuple(_known_kind(symbol) for symbol in symbols)
+        self.kinds = tuple(known_kind(symbol) for symbol in symbols)
         if self.states > _MOST_COMBINATIONS:
             raise ValueError(
                 f"the things of a grid may have at most 2**48 states together, got {len(symbols)}: use fewer"
@@ -379,13 +373,6 @@ def arrangement_of(things: tuple[Thing, ...], load: tuple[str, ...]) -> Arrangem
         load: symbols of what the agent carries.
     """
     return Arrangement(things, tuple(symbol for symbol in load if symbol not in RESERVED))
-
-
-def _known_kind(symbol: str) -> Kind:
-    kind = kind_of(symbol)
-    if kind is None:
-        raise ValueError(f"no kind of thing is registered for the symbol {symbol!r}: install the package that does so")
-    return kind
 
 
 def is_open(grid: ThingGrid, cell: Cell) -> bool:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from goalscope.worlds.dynamics import State
 from goalscope.worlds.grid import ACTIONS, Action, Grid, Position, check_inside
-from goalscope.worlds.things import arrangement_of, kind_of
+from goalscope.worlds.things import arrangement_of, known_kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,15 +66,10 @@ class Transform:
         """
         objects = grid.objects
         if self.swapped:
-            if grid.things:
+            if grid.door is not None or grid.things:
                 raise ValueError(
-                    "start and goal can be swapped only in a grid without things, which could block the way back: use "
-                    "another transform"
-                )
-            if grid.door is not None:
-                raise ValueError(
-                    f"start and goal can be swapped only without a locked door, got one at {grid.door}: "
-                    "the key could then lie behind it; swap the grid without the door instead"
+                    "start and goal can be swapped only without a locked door and without things, since the key could "
+                    "then lie behind a door: use another transform, or swap the grid without them"
                 )
             if grid.start is None or grid.goal is None:
                 lacking = "agent (A)" if grid.start is None else "goal (G)"
@@ -83,13 +78,11 @@ class Transform:
                 )
             objects |= {"start": grid.goal, "goal": grid.start}
         moved = {name: self.position(cell, grid.walls.shape) for name, cell in objects.items() if cell is not None}
-        things = [(self.position(cell, grid.walls.shape), self._turned(symbol)) for cell, symbol in grid.things]
+        things = [
+            (self.position(cell, grid.walls.shape), known_kind(kind).turned(self.action)) for cell, kind in grid.things
+        ]
         fog = None if grid.fog is None else self.field(grid.fog)
         return Grid(walls=self.field(grid.walls), fog=fog, things=tuple(things), held=grid.held, **moved)
-
-    def _turned(self, symbol: str) -> str:
-        kind = kind_of(symbol)
-        return symbol if kind is None else kind.turned(lambda action: self.action(Action(action)))
 
     def position(self, cell: Position, shape: Sequence[int]) -> Position:
         """Return the cell (row, col) of the transformed grid to which a cell of an ``(H, W)`` grid moves.
@@ -120,9 +113,9 @@ class Transform:
         position = self.position(state.position, grid.walls.shape)
         return State(position, state.carrying_key, state.door_open, number)
 
-    def action(self, action: Action) -> Action:
+    def action(self, action: int) -> Action:
         """Return the action in the transformed grid that corresponds to an action in the original grid."""
-        down, right = action.delta
+        down, right = Action(action).delta
         if self.reflected:
             right = -right
         for _ in range(self.turns):

@@ -163,10 +163,7 @@ def of_kinds(grid: Grid | None = None) -> tuple[str, ...]:
         For each kind its name, which means that such an object is moved; then the names of the removals, such as
         "removed red key".
     """
-    symbols = None if grid is None else {symbol for _, symbol in grid.things}
-    if symbols == set():
-        return ()
-    names = [kind.name for kind in things.kinds() if symbols is None or kind.symbol in symbols]
+    names = [kind.name for kind in (things.kinds() if grid is None else things.kinds_in([grid]))]
     return *names, *(f"{REMOVED}{name}" for name in names)
 
 

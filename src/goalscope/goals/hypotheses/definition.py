@@ -37,12 +37,13 @@ from goalscope._ground.untrusted import shorten
 from goalscope._ground.words import listed
 from goalscope.agents.agent import Observation
 from goalscope.goals.meg import KnownMEG, meg_known
-from goalscope.worlds.dynamics import configurations, neighbours, phases, seen_state, shown, state_number, state_with
+from goalscope.worlds.dynamics import configurations, phases, seen_state, shown, state_number, state_with
 from goalscope.worlds.environments.world import EnvironmentView
 from goalscope.worlds.grid import DELTAS, Grid, Position
 from goalscope.worlds.gridworld import GridView
 from goalscope.worlds.planning.mdp import utility_range, value_iteration
 from goalscope.worlds.planning.process import Process, grid_process, process_of, process_of_map
+from goalscope.worlds.planning.shortest import fewest_steps
 from goalscope.worlds.tasks.taskmap import Cell, TaskMap
 from goalscope.worlds.tasks.world import TaskView
 from goalscope.worlds.world import View, World
@@ -313,38 +314,46 @@ class FiniteWorld:
     @cached_property
     def cell_steps(self) -> Numbers:
         """``[H, W]`` (rows by columns) steps on the shortest path from the start to each cell; `FAR` if none."""
-        steps, near, level = np.full(self.process.states, FAR), self.process.start > 0, 0
-        while near.any():
-            steps[near], level = level, level + 1
-            after = np.zeros_like(near)
-            after[self.process.transitions[near]] = True
-            near = after & (steps == FAR)
-        return np.asarray(steps.reshape(-1, *self.grid.walls.shape).min(axis=0))
+        states, moves = self.process.transitions.shape
+        steps = fewest_steps(  # against the direction of the moves
+            self.process.start > 0, self.process.transitions.reshape(-1), np.repeat(np.arange(states), moves)
+        )
+        return np.asarray(np.where(steps < 0, FAR, steps).reshape(-1, *self.grid.walls.shape).min(axis=0))
 
-    @cached_property
-    def entered(self) -> Mask:
-        """``[H, W]`` bool (rows by columns): the cells of the grid that the agent can enter in some episode.
+    def entering(self, cell: Position) -> Mask:
+        """Return the moves by which an episode can enter a cell (row, col) of a grid, ``[S, A]`` bool, state by action.
 
-        They include cells on which the agent never stands, because an object there, such as ice, moves it on at once.
+        An object there, such as a conveyor, may move the agent on at once, so that it never stands on the cell.
         """
-        shape, changes = self.grid.walls.shape, self.changing & self.reached[:, None]
-        left: Mask = np.asarray(changes.reshape(-1, *shape, len(DELTAS)).any(axis=0))
-        cells = np.zeros(shape, dtype=bool)
-        for action, (inside, beyond) in enumerate(neighbours(*shape)):
-            cells[beyond] |= left[(*inside, action)]
-        return cells
+        moves: Mask = (self.further(cell)[:, None] == DELTAS).all(axis=2)
+        return moves & self.changing & self.reached[:, None]
+
+    def targets(self, aim: "Hypothesis") -> Mask:
+        """Return the states in which a place or an event holds, ``[S]`` bool, as `Hypothesis.where` does.
+
+        If the agent can enter a place but never stands there, because an object such as a conveyor always moves it on,
+        return in place of states the moves that enter it, ``[S, A]`` bool, states by actions.
+        """
+        states = aim.where(self)
+        if aim.kind != "place" or self.process.goals.get(aim.text) is not None or not self.grid.things:
+            return states
+        moves = states if (states & self.reached).any() else self.entering(aim.cell(self))
+        return moves if moves.any() else states
 
     def steps_to(self, targets: Mask) -> Numbers:
-        """Return the minimum number of steps from each state to a set of target states, ``[S]``.
+        """Return the minimum number of steps from each state to a target state, or through a target move, ``[S]``.
 
         Args:
-            targets: ``[S]`` mask of the target states. The distance is `FAR` where they cannot be reached.
+            targets: ``[S]`` mask of the target states, or ``[S, A]`` mask of the target moves. The distance is `FAR`
+                where they cannot be reached.
 
         Raises:
             Undefined: the world is stochastic.
         """
         if self.process.chance:
             raise Undefined("distances are not defined where actions have several outcomes")
+        if targets.ndim > 1:
+            return np.minimum(self.steps_to(np.asarray(targets.any(axis=1))) + 1, FAR)
         steps, near, level = np.where(targets, 0, FAR), targets, 0
         while near.any():
             level += 1
@@ -473,8 +482,9 @@ class Hypothesis:
     def utility(self, world: FiniteWorld) -> Array:
         """Return the utility of each decision in a world, without solving for a policy.
 
-        Places and events pay 1 in each of their states, ``[S]``. A goal that the world names may pay other numbers,
-        such as the count of achieved sub-goals. A utility has shape ``[S]``, ``[S, A]`` or ``[S, A, S]``.
+        Places and events pay 1 in each of their states, ``[S]`` (or for moves, see `FiniteWorld.targets`). A goal that
+        the world names may pay other numbers, such as the count of achieved sub-goals. A utility has shape ``[S]``,
+        ``[S, A]`` or ``[S, A, S]``.
 
         A place or event that no policy reaches, such as a corner behind the goal, still has a utility; estimates count
         such a world as out of reach. It has no policy, so `solved` raises `Undefined` (see `check_reached`).
@@ -485,7 +495,7 @@ class Hypothesis:
         if (named := self._named(world)) is not None:
             return np.asarray(named, dtype=np.float64)
         if self.kind in ("place", "event"):
-            return self.where(world).astype(np.float64)
+            return world.targets(self).astype(np.float64)
         if self.kind != "utility":
             raise Undefined(f"{self.text} is a {self.kind} without a utility")
         paid = _numbers(self.text, self.value(world))
@@ -513,7 +523,7 @@ class Hypothesis:
         if named is not None and ((named != 0) & (named != 1)).any():  # a count, such as achieved sub-goals
             return by_decision(world, self.utility(world))
         if named is not None or self.kind in ("place", "event"):
-            return towards(world, self.where(world), self.text)
+            return towards(world, world.targets(self), self.text)
         if self.kind == "utility":
             return by_decision(world, self.utility(world))
         table = _numbers(self.text, self.value(world))
@@ -617,28 +627,24 @@ def check_reached(world: FiniteWorld, targets: Mask, description: str) -> None:
 
     Args:
         world: the world.
-        targets: ``[S]`` bool, the target states.
+        targets: ``[S]`` bool, the target states; or ``[S, A]`` bool, the target moves.
         description: name of the targets in the error.
 
     Raises:
         Undefined: no target state can be reached.
     """
-    if not (targets & world.reached).any():
-        if "grid" in world.world.offers and world.grid.things:
-            cells = targets.reshape(-1, *world.grid.walls.shape).any(axis=0)
-            if (cells & world.entered).any():
-                raise Undefined(f"{description} can be entered, but the thing there always moves the agent on")
+    if not (targets.T & world.reached).any():
         raise Undefined(f"{description} cannot be reached from the start; the world's own goal ends an episode")
 
 
 def towards(world: FiniteWorld, targets: Mask, description: str) -> Solved:
     """Compute the optimal policy for reaching target states, each of which pays 1 per decision that begins in it.
 
-    The policy is uniform over the optimal actions.
+    In place of states, certain moves can pay 1 each. The policy is uniform over the optimal actions.
 
     Args:
         world: the world.
-        targets: ``[S]`` bool, the target states.
+        targets: ``[S]`` bool, the target states; or ``[S, A]`` bool, states by actions, the target moves.
         description: name of the targets in the error.
 
     Raises:
@@ -649,8 +655,8 @@ def towards(world: FiniteWorld, targets: Mask, description: str) -> Solved:
         return by_decision(world, targets.astype(np.float64))
     steps = world.steps_to(targets)
     distance, beyond = steps[:, None], steps[world.process.transitions]
-    stays, returns = targets[:, None] & (beyond == 0), targets[:, None] & (beyond == 1)
-    staying = stays | (returns & ~stays.any(axis=1, keepdims=True))
+    stays, returns = (distance == 0) & (beyond == 0), (distance == 0) & (beyond == 1)
+    staying = targets if targets.ndim > 1 else stays | (returns & ~stays.any(axis=1, keepdims=True))
     nearer = (beyond == distance - 1) & (distance > 0) & (distance < FAR)
     return Solved(policy=spread(world, nearer | staying)[None], utility=targets.astype(np.float64))
 

@@ -327,7 +327,7 @@ class _Naming:
                 if part.kind in ("small grids", "large grids"):
                     mask[:] = (world.grid.height <= part.limit) == (part.kind == "small grids")
                 elif part.kind == "within steps" and aim is not None:
-                    mask = np.asarray(world.steps_to(aim.where(world)) <= part.limit)
+                    mask = np.asarray(world.steps_to(world.targets(aim)) <= part.limit)
                 elif part.kind in ("side", "other side") and aim is not None:
                     on_side = SIDES[part.side](*world.further(aim.cell(world)).T)
                     mask = np.asarray(on_side == (part.kind == "side"))

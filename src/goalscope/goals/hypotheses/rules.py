@@ -8,9 +8,9 @@ by row, then column. *Nearest* and *beside* choose the cell with the shortest pa
 grids, a name such as ``goal`` refers to the goal of that name in the world's process.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -71,7 +71,7 @@ def within(world: FiniteWorld, it: Hypothesis, steps: int) -> Mask:
         it: the hypothesis, a place or an event.
         steps: the greatest number of steps on a shortest path.
     """
-    return np.asarray(world.steps_to(it.where(world)) <= steps)
+    return np.asarray(world.steps_to(world.targets(it)) <= steps)
 
 
 def holding(world: FiniteWorld, first: Hypothesis, condition: Hypothesis) -> Mask:
@@ -157,13 +157,13 @@ def small(world: FiniteWorld, it: Hypothesis, rows: int) -> Mask:
 
 @hypothesis("{terms}", kind="utility")
 def weighted(world: FiniteWorld, terms: tuple[tuple[float, Hypothesis], ...]) -> Array:
-    """Utility: the weighted sum of the utilities of several places and events, ``[S]``.
+    """Utility: the weighted sum of the utilities of several places and events, ``[S]`` or ``[S, A]``.
 
     Args:
         world: the world.
         terms: pairs of a weight and a place or event.
     """
-    return np.asarray(np.sum([weight * term.utility(world) for weight, term in terms], axis=0))
+    return np.asarray(sum((weight * term.utility(world)).T for weight, term in terms)).T
 
 
 @hypothesis("place {source}", kind="place")
@@ -244,42 +244,17 @@ def door_open(world: FiniteWorld) -> Mask:
     return world.flags & 2 > 0
 
 
-@hypothesis("{happening}", kind="event", says="“{}”")
-def happened(world: FiniteWorld, name: str) -> Mask:
-    """Event: the states in which something has happened to at least one object of a kind, such as "red key held".
+def _happened(to: Callable[..., Any], world: FiniteWorld, name: str) -> Mask:
+    """Event: the states, ``[S]`` bool, in which something has happened to objects of a kind, such as "red key held".
 
     Args:
+        to: `numpy.any` or `numpy.all`: whether it must have happened to one of these objects or to each of them.
         world: the world.
         name: an event that a registered kind of objects declares.
 
-    Returns:
-        ``[S]`` bool.
-
     Raises:
         Undefined: the grid has no object of this kind.
     """
-    return np.asarray(_happened_to_each(world, name).any(axis=1))
-
-
-@hypothesis("every {happening}", kind="event", says="“every {}”")
-def happened_to_all(world: FiniteWorld, name: str) -> Mask:
-    """Event: the states in which something has happened to all objects of a kind, such as "every red key held".
-
-    Args:
-        world: the world.
-        name: an event that a registered kind of objects declares, such as "red key held".
-
-    Returns:
-        ``[S]`` bool.
-
-    Raises:
-        Undefined: the grid has no object of this kind.
-    """
-    return np.asarray(_happened_to_each(world, name).all(axis=1))
-
-
-def _happened_to_each(world: FiniteWorld, name: str) -> Mask:
-    """Return whether an event has happened to each of the N things of its kind, ``[S, N]``."""
     events = {kind.event(word): (kind, least) for kind in kinds() for word, least in kind.events.items()}
     kind, least = events[name]
     own = [index for index, (_, symbol) in enumerate(world.grid.things) if symbol == kind.symbol]
@@ -287,7 +262,11 @@ def _happened_to_each(world: FiniteWorld, name: str) -> Mask:
         raise Undefined(f"this world has no {kind.name}")
     arrangement = arrangement_of(world.grid.things, world.grid.held)
     digits = np.array([arrangement.unpack(flags >> 2) for flags in configurations(world.grid)])
-    return np.repeat(digits[:, own] >= least, world.grid.walls.size, axis=0)
+    return np.repeat(to(digits[:, own] >= least, axis=1), world.grid.walls.size)
+
+
+hypothesis("{happening}", kind="event", says="“{}”")(partial(_happened, np.any))
+hypothesis("every {happening}", kind="event", says="“every {}”")(partial(_happened, np.all))
 
 
 @hypothesis("row of {place}", kind="event", says="the row of {}")
@@ -362,7 +341,7 @@ def keep(world: FiniteWorld, name: str) -> Array:
 @hypothesis("flee {place}", kind="table")
 def flee(world: FiniteWorld, place: Hypothesis) -> Array:
     """Policy: take the moves after which the shortest path to a place is longest; bumping into a wall is a move."""
-    steps = world.steps_to(place.where(world))
+    steps = world.steps_to(world.targets(place))
     after = np.where(steps < FAR, steps, -1)[world.process.transitions]
     return spread(world, after == after.max(axis=1, keepdims=True))
 
@@ -479,8 +458,8 @@ def near(world: FiniteWorld, place: Hypothesis) -> Position:
 def at_thing(world: FiniteWorld, name: str) -> Position:
     """Place: the cell of an object of a given kind, such as "red key"; of several, the one with the shortest path.
 
-    If the agent cannot stand on any of them, because each moves it on at once, the result is the first one that can be
-    entered.
+    If the agent cannot stand on any of them, because each moves it on at once, the result is the one that it can enter
+    in the fewest steps. To be at it then means to enter it (`FiniteWorld.targets`).
     """
     symbol = registry.resolve("thing", name).symbol
     cells = [cell for cell, other in world.grid.things if other == symbol]
@@ -489,10 +468,11 @@ def at_thing(world: FiniteWorld, name: str) -> Position:
     try:
         return _first(world, cells, f"no {name}")
     except Undefined:
-        entered = [cell for cell in cells if world.entered[cell]]
-        if not entered:
+        ways = {cell: world.steps_to(world.entering(cell))[world.process.start > 0].min() for cell in cells}
+        nearest_cell = min(cells, key=ways.__getitem__)
+        if ways[nearest_cell] >= FAR:
             raise
-        return entered[0]
+        return nearest_cell
 
 
 @hypothesis("mirror of {place}", kind="place", says="the mirror image of {}")

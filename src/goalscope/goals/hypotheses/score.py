@@ -136,7 +136,7 @@ def regions(hypothesis: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_]
     if aim is None:
         return None
     try:
-        steps = world.steps_to(aim.where(world))
+        steps = world.steps_to(world.targets(aim))
         masks[: len(_FAR_OFF)] = [(steps >= low) & (steps <= high) for low, high in _FAR_OFF.values()]
         if aim.kind == "place":
             down, right = world.further(aim.cell(world)).T

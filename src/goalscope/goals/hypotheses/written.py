@@ -34,7 +34,7 @@ from goalscope.goals.hypotheses.definition import FIELD, Hypothesis
 from goalscope.goals.hypotheses.rules import SIDES
 from goalscope.worlds.grid import CORNERS
 from goalscope.worlds.planning.process import process_of
-from goalscope.worlds.things import kinds
+from goalscope.worlds.things import kinds, kinds_in
 from goalscope.worlds.world import World
 
 _LONGEST_NAME: Final = 200
@@ -270,9 +270,7 @@ def banks(worlds: Sequence[World] | None = None) -> dict[str, tuple[str, ...]]:
     Args:
         worlds: the worlds whose objects the bank "things" is about; None for all registered kinds of objects.
     """
-    grids = [world.grid for world in worlds or () if "grid" in world.offers]
-    symbols = {symbol for grid in grids for _, symbol in grid.things}
-    present = [kind for kind in kinds() if worlds is None or kind.symbol in symbols]
+    present = kinds() if worlds is None else kinds_in(world.grid for world in worlds if "grid" in world.offers)
     text = package_text("goalscope.goals.hypotheses", "banks.yaml")
     shipped = {name: tuple(forms) for name, forms in read_yaml_text(text, "banks.yaml").items()}
     return shipped | {"things": ("goal", *(form for kind in present for form in kind.hypotheses))}

@@ -175,7 +175,7 @@ def _table(world: FiniteWorld, rule: Hypothesis) -> RuleTable:
     aim = place_of(rule)
     try:
         if aim is not None:
-            steps = world.steps_to(aim.where(world))
+            steps = world.steps_to(world.targets(aim))
             distance = np.where(steps < FAR, np.minimum(steps, 16), UNKNOWN).astype(np.float64)
     except Undefined:
         pass
@@ -338,7 +338,7 @@ def _gain(world: FiniteWorld, place: Hypothesis, states: Numbers, after: Numbers
     """Return the steps to a place that each action saves ``[N, A]``, the steps ``[N, 1]``, the offset ``[N, 2]``."""
     nothing = np.zeros(after.shape), np.full((len(states), 1), 99.0), np.zeros((len(states), 2))
     try:
-        steps = world.steps_to(place.where(world))
+        steps = world.steps_to(world.targets(place))
     except Undefined:
         return nothing
     on_grid = place.kind == "place" and "grid" in world.world.offers

@@ -31,7 +31,7 @@ from goalscope.runs.codec import EPISODE_COLUMNS, STEP_COLUMNS, step_cells
 from goalscope.runs.episode_columns import read_heads
 from goalscope.runs.record import Episode, Step
 from goalscope.runs.tables import DATABASE, explained
-from goalscope.worlds.dynamics import opaque_cells, shown
+from goalscope.worlds.dynamics import shown, solid_cells
 from goalscope.worlds.fog import Fog
 from goalscope.worlds.grid import Grid
 
@@ -88,7 +88,7 @@ def grids_seen(episode: Episode) -> Iterator[Grid]:
     for step in episode.steps:
         grid = shown(world.grid, step.state)
         if fog is not None:
-            fog = fog.look(step.state.position, opaque_cells(world.grid, step.state))
+            fog = fog.look(step.state.position, solid_cells(world.grid, step.state))
             grid = fog.view(grid)
         yield grid
 

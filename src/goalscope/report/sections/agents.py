@@ -17,7 +17,7 @@ from goalscope.report.sections.behaviour import MAX_PAIRS, has_goal_tables
 from goalscope.report.texts import TEXTS
 from goalscope.runs.record import Episode
 from goalscope.stats.rows import Rows, Tag
-from goalscope.worlds.things import kinds
+from goalscope.worlds.things import kinds_in
 from goalscope.worlds.world import World
 
 OWN_LEGEND = TEXTS("examples/own legend")
@@ -139,8 +139,8 @@ def _cut_note(agents: Sequence[str], maximum: int) -> list[str]:
 
 def legend_of(worlds: Iterable[World]) -> str:
     """Return a sentence on what the signs in pictures of episodes mean, with the objects that these worlds contain."""
-    symbols = {symbol for world in worlds if "grid" in world.offers for _, symbol in world.grid.things}
-    signs = [f"{kind.symbol} is {kind.legend}" for kind in (kinds() if symbols else ()) if kind.symbol in symbols]
+    present = kinds_in(world.grid for world in worlds if "grid" in world.offers)
+    signs = [f"{kind.symbol} is {kind.legend}" for kind in present]
     things = f" {TEXTS('examples/things', symbols=listed(signs))}" if signs else ""
     return TEXTS("examples/legend", things=things)
 

@@ -26,7 +26,7 @@ from goalscope.verdict.rules import Rule
 from goalscope.verdict.viewer.inside import Readings, inside_of, token_texts
 from goalscope.worlds.dynamics import phase_index, shown, transitions
 from goalscope.worlds.grid import KEY
-from goalscope.worlds.things import name_of
+from goalscope.worlds.things import known_kind
 from goalscope.worlds.world import Drawing, World
 
 SHARD_EPISODES: Final = 100
@@ -249,7 +249,7 @@ def _episode(
         "actions": actions,
         "tags": {name: str(value) for name, value in {**episode.world.tags, **episode.tags}.items()},
         "end": shard.drawing(_picture(episode.world, episode.final)),
-        "phase": _phase(episode.world, episode.final),
+        "phase": _counted(episode.world, episode.final).get("phase"),
         "measures": values.get(WHOLE_EPISODE, {}),
         "steps": records,
     }
@@ -304,12 +304,19 @@ def _world(world: World, shard: _Shard) -> Record:
     return record
 
 
-def _phase(world: World, state: Any) -> int | None:
-    """Return the number of the phase or configuration of a state of a grid; None if it is no state of the grid."""
+def _counted(world: World, state: Any) -> Record:
+    """Return the number of a state's phase or configuration, and the names of the things that the agent carries there.
+
+    The record is empty in worlds without a grid, and for a state that the grid does not have.
+    """
+    if "grid" not in world.offers:
+        return {}
     try:
-        return phase_index(world.grid, state) if "grid" in world.offers else None
+        held = shown(world.grid, state).held if world.grid.things else ()
+        names = ["key" if symbol == KEY else known_kind(symbol).name for symbol in held]
+        return {"phase": phase_index(world.grid, state), "held": names or None}
     except ValueError:
-        return None
+        return {}
 
 
 def _picture(world: World, state: Any) -> Drawing | None:
@@ -323,16 +330,6 @@ def _picture(world: World, state: Any) -> Drawing | None:
         return None
 
 
-def _held(world: World, state: Any) -> list[str] | None:
-    """Return the names of the things that the agent carries; None if there are none, or it is no state of the grid."""
-    if "grid" not in world.offers or not world.grid.things:
-        return None
-    try:
-        return [name_of(symbol) if symbol != KEY else "key" for symbol in shown(world.grid, state).held] or None
-    except ValueError:
-        return None
-
-
 def _step(world: World, entry: TranscriptStep, shard: _Shard, values: Mapping[int, float]) -> Record:
     """Return the record of a step, without unknown values."""
     step, verdict = entry.step, entry.verdict
@@ -343,11 +340,10 @@ def _step(world: World, entry: TranscriptStep, shard: _Shard, values: Mapping[in
         "best": entry.optimal,
         "from": verdict.before,
         "to": verdict.after,
-        "phase": _phase(world, step.state),
+        **_counted(world, step.state),
         "policy": None if entry.policy is None else [round(chance, 4) for chance in entry.policy],
         "reward": step.reward,
         "draw": shard.drawing(truth),
-        "held": _held(world, step.state),
         "saw": None if entry.picture is None or entry.picture == truth else shard.drawing(entry.picture),
         "text": shard.text(entry.prompt if entry.prompt is not None else entry.seen),
         "prompt": entry.prompt is not None or None,

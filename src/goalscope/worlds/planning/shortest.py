@@ -81,11 +81,15 @@ def solve(grid: Grid) -> ShortestPaths:
     if grid.goal is None:
         raise ValueError("distances need a grid that shows its goal, got a grid without one: mark its cell with G")
     if grid.things:
-        return _solve_among_things(grid, grid.goal)
-    opened = _search(grid.walls, [(0, grid.goal)])
-    if grid.door is None:
-        distance = np.repeat(opened[None], phases(grid), axis=0)
+        table = transitions(grid)
+        at_goal = np.zeros((phases(grid), *grid.walls.shape), dtype=bool)
+        at_goal[:, *grid.goal] = True
+        states = np.repeat(np.arange(len(table)), len(ACTIONS))
+        distance = fewest_steps(at_goal.reshape(-1), states, table.reshape(-1)).reshape(at_goal.shape)
+    elif grid.door is None:
+        distance = np.repeat(_search(grid.walls, [(0, grid.goal)])[None], phases(grid), axis=0)
     else:
+        opened = _search(grid.walls, [(0, grid.goal)])
         solid, near = grid.walls.copy(), grid.open_around(grid.door)
         solid[grid.door] = True
         locked = _search(solid, [(0, grid.goal), *((int(opened[cell]), cell) for cell in near if opened[cell] >= 0)])
@@ -94,7 +98,7 @@ def solve(grid: Grid) -> ShortestPaths:
             locked[cell] = opened[cell]
         fetch = [(int(locked[grid.key]), grid.key)] if grid.key is not None and locked[grid.key] >= 0 else []
         distance = np.stack([_search(solid, [(0, grid.goal), *fetch]), locked, opened])
-    if len(distance) == 1:
+    if len(distance) == 1 and not grid.things:
         optimal = optimal_batch(distance)
     else:  # each move may lead into another phase
         after, own_distance = distance.reshape(-1)[transitions(grid)], distance.reshape(-1, 1)
@@ -258,20 +262,6 @@ def optimal_batch(distance: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
         before, after = distance[(..., *inside)], distance[(..., *beyond)]
         optimal[(..., *inside, action)] = (before > 0) & (after == before - 1)
     return optimal
-
-
-def _solve_among_things(grid: Grid, goal: Position) -> ShortestPaths:
-    """Search backwards from the goal over the table of all configurations and cells."""
-    table = transitions(grid)
-    at_goal = np.zeros(len(table), dtype=bool)
-    at_goal[goal[0] * grid.width + goal[1] :: grid.walls.size] = True
-    table = np.where(at_goal[:, None], np.arange(len(table))[:, None], table)  # episodes end at the goal
-    distance = fewest_steps(at_goal, np.repeat(np.arange(len(table)), len(ACTIONS)), table.reshape(-1))
-    optimal = (distance[:, None] > 0) & (distance[table] == distance[:, None] - 1)
-    shape = -1, *grid.walls.shape
-    return ShortestPaths(
-        distance=freeze(distance.reshape(shape)), optimal=freeze(optimal.reshape(*shape, 4)), grid=grid
-    )
 
 
 def _search(solid: npt.NDArray[np.bool_], seeds: Iterable[tuple[int, Position]]) -> npt.NDArray[np.int64]:
