@@ -18,7 +18,7 @@ from goalscope.verdict.claims import Claim
 from goalscope.verdict.evidence import ArmData, Evidence
 from goalscope.verdict.texts import TEXTS, WORDED, claim_texts
 
-RULES: Final = 14
+RULES: Final = 15
 """Version of the rules in this file, `goalscope.goals.decision`, `questions`, `aims`, `evidence`, `evidence_inside` and
 `texts.yaml`.
 """

@@ -26,7 +26,8 @@ which the agent always errs. Then we ask whether anything foresees where the err
 Each is one standardised statistic. The largest is compared with its distribution over simulated agents that follow the
 hypothesis with the same two error rates in the same worlds, their errors independent from state to state (a parametric
 bootstrap). The agents are simulated to the end of their episodes, because a fixed error ends what an agent sees of a
-world: it keeps bumping, or turns back again and again. If the p value lies below `PATTERN`, the errors have a pattern.
+world: it keeps bumping, or turns back again and again. If the p value lies below `PATTERN`, the errors have a pattern;
+in many states, where the test finds other aims at a stricter level as well, below `PATTERN_IN_MANY`.
 
 Source of the bootstrap test: Davison and Hinkley (1997), Bootstrap Methods and their Application, section 4.2.
 """
@@ -48,7 +49,11 @@ _LEAST: Final = 1e-300  # least probability whose logarithm is taken
 
 
 PATTERN: Final = 0.1
-"""Level of the test for a pattern in the errors: a greater p value is needed for errors to count as independent."""
+"""Level of the test for a pattern in the errors: a greater p value is needed for errors to count as independent. One in
+ten agents that pursue a hypothesis, with independent errors, are left open by it."""
+PATTERN_IN_MANY: Final = 0.02
+"""The same level in at least `MANY` states."""
+MANY: Final = 250
 SIMULATED: Final = 400
 """Number of simulated agents for each test."""
 DISTANCES: Final = {f"at most {count} steps away": count for count in (1, 2, 3, 4, 5, 6, 8)}
@@ -160,7 +165,7 @@ class ErrorPattern:
     @property
     def unforeseen(self) -> bool:
         """Whether no pattern was found in the errors, so that the two error rates describe them."""
-        return self.p >= PATTERN and self.followed > 0
+        return self.p >= (PATTERN if self.states < MANY else PATTERN_IN_MANY) and self.followed > 0
 
 
 def first_visits(all_answers: Sequence[Answers]) -> list[Answers]:
