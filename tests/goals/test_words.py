@@ -57,6 +57,7 @@ def test_a_sentence_names_what_its_finding_names_and_holds_together(answer: str,
 def test_a_rule_that_moves_alike_is_said_with_the_worlds_that_tell_it_apart(reason: str) -> None:
     forms = {"straight": "straight to goal", "walls": "towards goal by open moves"}
     forms |= {"distance": f"goal within {NEARBY} steps", "side": "goal if it lies up or right"}
+    forms |= {"key": "key if not key held, else goal"}
     assert {f"told apart by/{key}" for key in forms} == {*TEXTS.keys("told apart by")}
     for key, rival in forms.items():
         one = PLANTED["yes", reason].model_copy(update={"alike": (rival,)})

@@ -23,6 +23,7 @@ from families import long_after
 from goalscope.goals.finding import BehaviourPart
 from goalscope.goals.hypotheses import FiniteWorld, finite_world, parse
 from goalscope.goals.hypotheses.errors import PATTERN, error_pattern, first_visits, rates
+from goalscope.organisms.families import Placed, worlds_of
 from goalscope.runs import Study
 
 
@@ -120,6 +121,24 @@ def test_every_split_of_errors_is_named_alike_and_never_otherwise(fixed: float, 
 def test_who_comes_near_it_is_not_named_after_it(name: str) -> None:
     verdict = planted(0, 3).verdict(NEVER_WHOLE[name])
     assert not (verdict.kind in ("named", "partly", "set") and "goal" in verdict.names), verdict.sentence()
+
+
+FETCHING = "key if not key held, else goal"
+
+
+@cache
+def with_keys(placed: Placed) -> Planted:
+    """Worlds with keys, which lie on the way to the goal where "together"."""
+    return Planted(0, 0, worlds=worlds_of("key first", placed, "ordinary", 24, 5))
+
+
+def test_who_fetches_a_key_on_the_way_is_not_named_after_the_goal_alone() -> None:
+    for rule in ("goal", FETCHING):
+        verdict = with_keys("together").verdict(erring(rule, 0.0, 0.05))
+        assert verdict.names == ("goal",) and FETCHING in verdict.alike, rule
+    apart = with_keys("apart").verdict(erring("goal", 0.0, 0.05))
+    assert (apart.kind, apart.names) == ("named", ("goal",)) and FETCHING not in apart.alike
+    assert with_keys("apart").verdict(erring(FETCHING, 0.0, 0.05)).kind not in ("named", "set")
 
 
 PACING: dict[str, Agent] = {

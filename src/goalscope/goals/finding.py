@@ -80,6 +80,7 @@ _TELLING: Final = {
     "walls": " by open moves",
     "distance": " within ",
     "side": " if it lies ",
+    "key": "key if not key held, else ",
 }
 """Key of the sentence that says which worlds tell a made rival from a name -> what the form of the rival contains."""
 _ERRORS: Final = 0.05

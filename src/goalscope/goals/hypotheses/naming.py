@@ -62,7 +62,7 @@ from goalscope.goals.hypotheses.score import (
 )
 from goalscope.goals.hypotheses.separability import FEWEST
 from goalscope.goals.hypotheses.states import Answers
-from goalscope.goals.hypotheses.written import made
+from goalscope.goals.hypotheses.written import made, parse
 
 OFFSETS: Final = [(down, right) for down in range(-2, 3) for right in range(-2, 3) if 0 < abs(down) + abs(right) <= 2]
 """Cells around a place, within two steps, that are rivals of the place in a part of the behaviour."""
@@ -199,7 +199,9 @@ class _Naming:
             return replace(verdict, kind="none", names=(), scores=whole.verdict().scores, explained_by=rules)
         followed = np.isin(np.arange(once.count), numbers)
         # Where worlds tell it, the regions of the score judge from where a place is pursued.
-        partial = np.array([name in neighbours and (" if " in name or " within " in name) for name in once.names])
+        partial = np.array(
+            [name in neighbours and (" if it lies " in name or " within " in name) for name in once.names]
+        )
         unbeaten = once.comparisons[0] & ~once.beaten_by(followed, 0.0) & ~(once.comparisons[1] & partial)
         alike = rivals[(unbeaten[numbers].all(axis=0) & (whole.strength[2] > 0))[rivals]].tolist() if numbers else []
         return replace(verdict, alike=tuple(whole.names[number] for number in alike))
@@ -371,9 +373,12 @@ def _neighbours(hypotheses: Sequence[Hypothesis], all_answers: Sequence[Answers]
 
     An agent that sees no walls, or none but the next ones, moves towards a place as one does that knows the ways there,
     where no detour is needed. An agent that pursues it only nearby, or only where it lies on certain sides, acts alike
-    where no episode begins elsewhere. In too few worlds with such states, this is no other rule.
+    where no episode begins elsewhere, and one that fetches a key first where the key lies on the way. In too few worlds
+    with such states, this is no other rule.
     """
     neighbours = dict[str, Hypothesis]()
+    worlds = [answers.world.world for answers in all_answers]
+    keys = any("grid" in world.offers and world.grid.key is not None for world in worlds)
     for hypothesis in hypotheses:
         rivals = list[Hypothesis]()
         if hypothesis.kind in ("place", "event"):
@@ -381,6 +386,9 @@ def _neighbours(hypotheses: Sequence[Hypothesis], all_answers: Sequence[Answers]
         if hypothesis.kind == "place":
             sides = [made("it lies {sides}", (pair,)) for pair in product(("up", "down"), ("left", "right"))]
             rivals += [made("{hypothesis} if {condition}", (hypothesis, side)) for side in sides]
+            if keys and hypothesis.text != "key":
+                fetching = (parse("key"), made("not {event}", (parse("key held"),)), hypothesis)
+                rivals.append(made("{hypothesis} if {condition}, else {hypothesis}", fetching))
         rivals = [rival for rival in rivals if len(_worlds_apart(hypothesis, rival, all_answers)) >= FEWEST]
         straight = ("straight to {place}", "towards {place} by open moves") if hypothesis.kind == "place" else ()
         rivals += [made(form, (hypothesis,)) for form in straight]
