@@ -179,6 +179,10 @@ class Remembering(Ferry):
         return super().step(action)
 
 
+class Lines(Ferry):
+    action_names = ["left", "right", "two" + chr(10) + "lines"]
+
+
 class NoReset(gymnasium.Env):
     action_space = spaces.Discrete(2)
 
@@ -248,13 +252,15 @@ def test_the_state_of_a_wrapper_counts_and_a_limit_of_time_does_not() -> None:
 
 def test_what_an_environment_prints_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     believed("Loud")
+    with allowed():
+        build("stepped_ones:Loud", {})
     assert "a step is taken" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("name", "named"),
     [
-        ("Nan", r"finite reward, got nan"),
+        ("Nan", r"Nan .*finite reward, got nan"),
         ("Short", r"terminated.*got 4 values"),
         ("Elsewhere", r"self\.np_random"),
         ("Unsteady", r"reset\(\) of Unsteady .*self\.np_random"),
@@ -263,6 +269,7 @@ def test_what_an_environment_prints_is_counted(capsys: pytest.CaptureFixture[str
         ("Endless", r"Endless.*terminated"),
         ("Remembering", r"path of Remembering.*state_attributes"),
         ("NoReset", r"NoReset.*reset"),
+        ("Lines", r"one line"),
         ("Boxed", r"Boxed.*action_names.*Box"),
     ],
 )

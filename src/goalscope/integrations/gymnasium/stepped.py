@@ -10,11 +10,13 @@ random numbers.
 import copy
 import enum
 import inspect
+import io
 import itertools
 import math
 import random
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -281,15 +283,20 @@ class SteppedEnvironment:
         self._counters: dict[tuple[int, str], int] = {}
         self._rewards: dict[tuple[Any, int, Any], float] = {}
         self._pristine = self._read()
+        with redirect_stdout(io.StringIO()):  # what the environment prints is shown when its states are listed
+            self._counters = self._found_counters(self._first())
+        self._shared, self._calls = _shared(canonical_json(self._described)), 0
+
+    def _first(self) -> AttributeState:
+        """Return a first state, after checking that only the generator of the environment decides on it."""
         first = self.initial()
         if first.keys() != self.initial().keys():
             raise ValueError(
-                f"reset() of {type(innermost).__name__} must draw its random numbers from self.np_random, but it began "
-                "elsewhere although these were the same: call super().reset(seed=seed) first, and use self.np_random "
+                f"reset() of {type(self._layers[-1]).__name__} must draw its random numbers from self.np_random, but it "
+                "began elsewhere although these were the same: call super().reset(seed=seed) first, and use self.np_random "
                 "in place of random, numpy.random or a generator that is made in reset()"
             )
-        self._counters = self._found_counters(next(iter(first)))
-        self._shared, self._calls = _shared(canonical_json(self._described)), 0
+        return next(iter(first))
 
     def _found_counters(self, first: AttributeState) -> dict[tuple[int, str], int]:
         """Return the attributes that only count steps, with their values in the first state."""
@@ -438,7 +445,10 @@ class SteppedEnvironment:
         except (TypeError, ValueError):
             number = math.nan
         if not math.isfinite(number):
-            raise ValueError(f"{place} must return a finite reward, got {reward!r:.100} in the state {state!r:.200}")
+            raise ValueError(
+                f"{place} of {type(self._layers[-1]).__name__} must return a finite reward, got {reward!r:.100} in the "
+                f"state {state!r:.200}"
+            )
         return seen, number, bool(over), info
 
     def done(self, state: AttributeState) -> bool:

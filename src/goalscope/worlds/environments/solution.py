@@ -577,8 +577,11 @@ def _expand(search: _Search[S], index: int, action: int, actions: tuple[str, ...
 def _check_actions(environment: Environment[Any]) -> tuple[str, ...]:
     actions = environment.actions
     names = tuple(actions) if not isinstance(actions, str) else ()
-    if not names or not all(isinstance(name, str) and name.strip() for name in names) or len(set(names)) < len(names):
-        raise ValueError(f"the actions of an environment must be different names, one or more, got {actions!r}")
+    plain = all(isinstance(name, str) and name.strip() and name.isprintable() for name in names)
+    if not names or not plain or len(set(names)) < len(names):
+        raise ValueError(
+            f"the actions of an environment must be different names of one line each, one or more, got {actions!r:.300}"
+        )
     return names
 
 
