@@ -100,6 +100,13 @@ def test_versions_begin_in_the_same_state_and_differ_in_one_parameter() -> None:
         assert differing == ({world.moved} if world.moved != NOTHING else set())
 
 
+def test_a_thing_is_changed_in_no_more_states_than_asked_for() -> None:
+    worlds = worlds_of(entry(starts=7, states=6))
+    asked = {thing: {world.original for world in worlds if world.moved == thing} for thing in ("goal", "lamp")}
+    assert {thing: len(states) for thing, states in asked.items()} == {"goal": 6, "lamp": 6}
+    assert {world.original for world in worlds if world.moved == NOTHING} == asked["goal"] | asked["lamp"]
+
+
 def test_informative_changes_come_first() -> None:
     for world in worlds_of(entry(changes=1)):
         if world.moved == "goal":  # of the cells 0 and 8 the one on the other side, where no move stays optimal

@@ -129,7 +129,9 @@ def test_what_moves_depend_on_is_what_an_agent_is_after(judged: Evaluation) -> N
     assert answers["goal", "“dock”"] == "yes"  # it matters only once the crate is lifted, and is asked about only there
     for planted, thing in (("goal", "“office”"), ("goal", "“charger”"), ("office", "“crate”"), ("office", "“charger”")):
         assert answers[planted, thing] != "yes"
-    assert "yes" not in {answer for (planted, _), answer in answers.items() if planted == ""}  # random, state-blind
+    # The state-blind twin knows the world: how often it takes each action depends on where things are.
+    random = next(ledger for ledger in judged.twins if ledger.model.startswith("random"))
+    assert all(claim.answer != "yes" for claim in random.claims if claim.name.startswith(OWN_THINGS))
 
 
 def test_an_environment_whose_things_are_part_of_its_states_is_judged_without_changes(place: Path) -> None:

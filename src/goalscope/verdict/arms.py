@@ -28,6 +28,9 @@ SEED: Final = 1902
 GIVEN: Final = "worlds"
 """Name of the arm whose worlds come from a study of the user; it replaces all other arms."""
 
+_MORE_STATES: Final = 2
+"""First states from which those are chosen in which one thing is changed, as a multiple of those that are played."""
+
 CHANGED: Final = "changed"
 """Name of the arm that changes one thing in the worlds of an environment that the user names."""
 
@@ -487,9 +490,7 @@ def _changed_arm(settings: Mapping[str, Any]) -> Arm:
         name=CHANGED,
         title=f"One thing changed in worlds of {settings['name']}",
         needs=frozenset({"environments"}),
-        worlds=lambda count: [
-            {"kind": "changed-environment", "of": _with_starts(settings, count)[0], "turns": list(TURNS)}
-        ],
+        worlds=lambda count: [_changed_entry(settings, count)],
         recorded=lambda tags: tags.get("kind") == "changed",
         agent={"task": "text", "history": "actions"},
         study={"horizon": {"steps": 1}},
@@ -498,6 +499,23 @@ def _changed_arm(settings: Mapping[str, Any]) -> Arm:
         trajectories=lambda count: 2 * _with_starts(settings, count)[1],
         sections=("dependence",),
     )
+
+
+def _changed_entry(settings: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Return the study entry for the given worlds with one thing changed.
+
+    It names more first states than are played, from which those are chosen in which a thing matters.
+    """
+    entries, _ = _with_starts(settings, count)
+    changed: dict[str, Any] = {"kind": "changed-environment", "of": entries, "turns": list(TURNS)}
+    if most := settings.get("most starts", 0):
+        (entry,) = entries
+        n_environments = max(1, len(entry.get("seeds", ())))
+        changed |= {
+            "of": [{**entry, "starts": min(most, _MORE_STATES * entry["starts"])}],
+            "states": entry["starts"] * n_environments,
+        }
+    return changed
 
 
 def given_arm(settings: Mapping[str, Any]) -> Arm:

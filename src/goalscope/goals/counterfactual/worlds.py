@@ -79,7 +79,7 @@ TURN: Final = "turn"
 """Tag that holds the turn of a state, counted from 1."""
 NOTHING: Final = "nothing"
 """Value of the tag in the unchanged world."""
-_CANDIDATES: Final = 6
+_CANDIDATES: Final = 12
 """Number of changes of a thing of an environment from which those of a state are chosen; each is enumerated."""
 _ENOUGH_STATES: Final = 6
 """Number of states in which a thing decides what is optimal, from which the other states are not asked about it."""
@@ -418,7 +418,9 @@ class ChangedWorlds(kinds.StudyPart):
     Attributes:
         of: entries of the key ``worlds``, all of them grids without fog. The state of a grid is its start.
         moved: what to change, see `THINGS` and `of_kinds`; by default all of `USUAL` and of the worlds' own things.
-        changes: maximum number of versions of a state for each thing.
+        changes: number of versions of a state for each thing, more where a thing is asked about in fewer states.
+        states: maximum number of states in which a thing is changed, None for all. If there are more, those in which a
+            thing decides what is optimal are preferred.
         turns: turns of the states, counted from 1 and drawn evenly; before a later turn lies a random walk. A state
             that cannot be walked to has turn 1.
         walks: for each world of ``of`` in order, the turns before its state; empty to draw walks.
@@ -602,6 +604,7 @@ class ChangedEnvironments(kinds.StudyPart):
     of: kinds.Entries
     moved: tuple[str, ...] = kinds.sequence(default=())
     changes: int = Field(default=2, ge=1, le=100)
+    states: int | None = Field(default=None, ge=1, le=100_000)
     turns: tuple[Annotated[int, Field(ge=1, le=_MOST_TURNS)], ...] = kinds.sequence(default=(1,), min_length=1)
 
     @field_validator("of")
@@ -647,13 +650,14 @@ class ChangedEnvironments(kinds.StudyPart):
                 ]
             states.append((world, begins, walk, versions))
         changed = set[str]()
-        limits = {thing: self._limit(thing, [versions for *_, versions in states]) for thing in self.moved or known}
-        for world, begins, walk, versions in states:
+        chosen_versions = {
+            thing: self._chosen([versions.get(thing, []) for *_, versions in states]) for thing in self.moved or known
+        }
+        for number, (world, begins, walk, versions) in enumerate(states):
             changed_worlds = [
                 ChangedEnvironment.version(world, version.world, thing, version.start, version.walk)
-                for thing, of_thing in versions.items()
-                for limit, telling_alone in [limits[thing]]
-                for version in [version for version in of_thing if version.telling or not telling_alone][:limit]
+                for thing in versions
+                for version in chosen_versions[thing][number]
             ]
             changed.update(version.moved for version in changed_worlds)
             if changed_worlds:
@@ -668,16 +672,23 @@ class ChangedEnvironments(kinds.StudyPart):
             )
             raise ValueError(f"{path} has no environment in which {what} can be changed: {advice}")
 
-    def _limit(self, thing: str, states: Sequence[Mapping[str, Sequence["_ChangedStart"]]]) -> tuple[int, bool]:
-        """Return the maximum number of versions of a state for a thing, and whether they must be telling ones.
+    def _chosen(self, states: Sequence[Sequence["_ChangedStart"]]) -> list[Sequence["_ChangedStart"]]:
+        """Return for each state the versions of a thing that are asked, given all of them, the telling ones first.
 
         Where the thing decides what is optimal in enough states, the others are left out, and their versions go to
         these states: a dock matters only to a forklift that is loaded.
         """
-        n_telling = sum(any(version.telling for version in versions.get(thing, ())) for versions in states)
+        most = self.states or len(states)
+        telling = [[version for version in versions if version.telling] for versions in states]
+        n_telling = sum(map(bool, telling))
         if n_telling < _ENOUGH_STATES:
-            return self.changes, False
-        return self.changes * len(states) // n_telling, True
+            return [versions[: self.changes] if number < most else [] for number, versions in enumerate(states)]
+        limit, left = max(self.changes, self.changes * most // n_telling), most
+        chosen = list[Sequence[_ChangedStart]]()
+        for versions in telling:
+            chosen.append(versions[:limit] if left else [])
+            left -= bool(chosen[-1])
+        return chosen
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,9 +292,9 @@ class SteppedEnvironment:
         first = self.initial()
         if first.keys() != self.initial().keys():
             raise ValueError(
-                f"reset() of {type(self._layers[-1]).__name__} must draw its random numbers from self.np_random, but it "
-                "began elsewhere although these were the same: call super().reset(seed=seed) first, and use self.np_random "
-                "in place of random, numpy.random or a generator that is made in reset()"
+                f"reset() of {type(self._layers[-1]).__name__} must draw its random numbers from self.np_random, but "
+                "it began elsewhere although these were the same: call super().reset(seed=seed) first, and use "
+                "self.np_random in place of random, numpy.random or a generator that is made in reset()"
             )
         return next(iter(first))
 
