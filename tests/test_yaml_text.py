@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from families import long_after
+from goalscope._ground.folder import package_text
+from goalscope._ground.words import Catalogue
 from goalscope._ground.yaml_text import MOST_VALUES, read_yaml_text, write_yaml
 from goalscope.runs import Study
 
@@ -146,3 +148,23 @@ PLAIN = st.recursive(
 @given(value=PLAIN, flow=st.booleans())
 def test_what_is_written_is_read_again(value: Any, flow: bool) -> None:
     assert read_yaml_text(write_yaml(value, default_flow_style=flow), "it") == value
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        "goalscope.agents",
+        "goalscope.goals",
+        "goalscope.goals.prediction",
+        "goalscope.papers",
+        "goalscope.report",
+        "goalscope.verdict",
+    ],
+)
+def test_a_catalogue_has_the_sentences_that_a_strict_reader_finds(package: str) -> None:
+    """Which also refuses a key that stands twice."""
+    strict = Catalogue(read_yaml_text(package_text(package, "texts.yaml"), package), package)
+    catalogue = Catalogue.of_package(package)
+    assert {key: catalogue.text(key) for key in catalogue.keys("")} == {
+        key: strict.text(key) for key in strict.keys("")
+    }
