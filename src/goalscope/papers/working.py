@@ -549,7 +549,7 @@ COSTS: Final[dict[str, tuple[float, float, float, float]]] = {
     "baseline": (0.02, 20.0, 0.033, 3.0),
     "key-door": (0.1, 4.0, 0.038, 2.5),
     "two-path": (0.1, 6.0, 0.05, 2.0),
-    "cognitive-map": (0.02, 57.0, 0.3, 8.0),
+    "cognitive-map": (0.02, 76.0, 0.3, 8.0),
     "beliefs": (0.02, 56.0, 0.3, 3.5),
     "plans": (0.02, 28.0, 0.3, 5.0),
     "distance": (0.02, 37.0, 0.3, 5.0),
