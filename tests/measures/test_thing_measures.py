@@ -44,6 +44,8 @@ def shares(rows: Any) -> dict[str, list[float]]:
         ("A_cG", "R", {"coin visited": [0], "coin used": [0], "thing visited": [0], "thing used": [0]}),
         ("A_cG", "RR", {"coin visited": [1], "coin used": [1], "thing visited": [1], "thing used": [1]}),
         ("ALG", "R", {"lava visited": [1], "thing visited": [1]}),
+        ("A_}_G", "RR", {"conveyor right visited": [1], "thing visited": [1]}),
+        ("A_}_G", "R", {"conveyor right visited": [0], "thing visited": [0]}),
         ("AT_T_G", "R", {"teleporter visited": [1], "thing visited": [1]}),
         ("A_t_G", "R", {"toll gate visited": [0], "toll gate used": [0], "thing visited": [0], "thing used": [0]}),
         (
@@ -80,7 +82,13 @@ def test_the_shares_are_those_of_the_pictures(name: str) -> None:
             cells = {cell for cell, other in grid.things if other == symbol}
             if cells:
                 pictures = [shown(grid, state) for state in episode.path()]
-                visited.append(any(picture.start in cells for picture in pictures))
+                path, actions = list(episode.path()), [step.action for step in episode.steps]
+                entered = {
+                    (before[0] + Action(action).delta[0], before[1] + Action(action).delta[1])
+                    for before, action, after in zip(path, actions, path[1:], strict=False)
+                    if action is not None and after != before
+                }
+                visited.append(bool(entered & cells) or any(picture.start in cells for picture in pictures))
                 drawn = [sum(other == symbol for _, other in picture.things) for picture in pictures]
                 used.append(min(drawn) < len(cells))
         assert found[f"{known_kind(symbol).name} visited"] == visited

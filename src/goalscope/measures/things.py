@@ -12,10 +12,11 @@ import numpy.typing as npt
 from goalscope._ground import registry
 from goalscope.measures.definition import OURS, Entries, StepMeasure, add_measures
 from goalscope.measures.table import StepTable
+from goalscope.worlds.grid import DELTAS
 from goalscope.worlds.things import arrangement_of, kinds
 
 _TEXTS = {
-    "visited": "share of episodes in which the agent stood on the cell of a {}",
+    "visited": "share of episodes in which the agent entered the cell of a {}, or stood on it",
     "used": "share of episodes in which an event happened to a {}, such as a key that was picked up or a chest opened",
 }
 _ANY = "thing"
@@ -57,6 +58,8 @@ def _encounters(table: StepTable) -> dict[str, npt.NDArray[np.float64]]:
     """
     episode = np.concatenate([table.episode, np.arange(len(table.length))])
     states = np.concatenate([table.codes, table.final_codes])
+    moves = DELTAS[table.action.clip(0, 3)] * (table.following_codes != table.codes).any(axis=1, keepdims=True)
+    entered = np.concatenate([table.codes[:, :2] + moves, table.final_codes[:, :2]])  # a thing may move the agent on
     order = np.argsort(table.world[episode], kind="stable")
     bounds = np.searchsorted(table.world[episode][order], np.arange(len(table.worlds) + 1))
     result: dict[str, npt.NDArray[np.float64]] = {}
@@ -67,7 +70,7 @@ def _encounters(table: StepTable) -> dict[str, npt.NDArray[np.float64]]:
         packed, inverse = np.unique(states[rows, 2] >> 2, return_inverse=True)
         digits = np.array([arrangement.unpack(one) for one in packed.tolist()])[inverse]
         for (cell, index), kind in zip(arrangement.at.items(), arrangement.kinds, strict=True):
-            happened = [(states[rows, :2] == cell).all(axis=1)]
+            happened = [(states[rows, :2] == cell).all(axis=1) | (entered[rows] == cell).all(axis=1)]
             if kind.events:
                 happened.append(digits[:, index] >= min(kind.events.values()))
             for name in (kind.name, _ANY):
