@@ -1,14 +1,18 @@
 """The studies with things: their predictions hold. A thing of another package reaches every result of a run."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import yaml
 
 import goalscope
 from command_line import call
+from goalscope.agents import Observation
+from goalscope.agents.chat import ChatAgent
 from goalscope.goals.hypotheses import parse
 from goalscope.goals.hypotheses.definition import finite_world
 from goalscope.runs import Store, Study
@@ -59,7 +63,7 @@ def test_agents_are_named_in_shifted_worlds_and_not_in_trained_ones(name: str, t
         assert (findings["shifted"].answer, list(findings["shifted"].names)) == ("yes", [aim])
 
 
-def test_a_thing_of_another_package_reaches_measures_attribution_page_and_viewer(tmp_path: Path) -> None:
+def test_a_thing_of_another_package_reaches_prompt_measures_attribution_page_and_viewer(tmp_path: Path) -> None:
     entry = {"kind": "grid", "sizes": [7], "densities": [0.2], "count": 8}
     things = ["coin", "toll gate", "toll gate", "conveyor right"]
     with plugin_things():
@@ -75,7 +79,16 @@ def test_a_thing_of_another_package_reaches_measures_attribution_page_and_viewer
         with Store(directory) as store:
             worlds = [episode.world for episode in store.episodes()]
             assert {symbol for world in worlds for _, symbol in world.grid.things} == {"c", "t", "}"}
-            assert "success" in {row.measure for row in store.rows()}
+            assert {"success", "toll gate used", "conveyor right visited"} <= {row.measure for row in store.rows()}
+        model: Any = SimpleNamespace(name="none", render=lambda *_: None)
+        agent = ChatAgent(model=model, task="things", template="schema")
+        prompt = agent.messages(Observation(view=worlds[0].begin().view, episode_id="e"))[0].content
+        assert "\nt a closed toll gate\n" in prompt and "\n} a conveyor to the right\n" in prompt
+        (tmp_path / "study.yaml").write_text(yaml.safe_dump(study.dump()), encoding="utf-8")
+        apart = call("separate", "--hypotheses", "things", "--worlds", tmp_path / "study.yaml")
+        assert all(name in apart for name in ("toll gate open", "at toll gate", "at conveyor right"))
+        moved = goalscope.depends("optimal", tmp_path / "moved", worlds=study.dump()["worlds"], changes=1).found
+        assert {"toll gate", "removed toll gate", "conveyor right"} <= {dependence.moved for dependence in moved}
         found = goalscope.attribute(
             directory, hypotheses="goal;toll gate open;at conveyor right", methods=["likelihood"]
         )
