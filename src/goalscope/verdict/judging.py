@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from goalscope._ground import registry
 from goalscope._ground.folder import Folder
+from goalscope._ground.progress import TALLY
 from goalscope._ground.untrusted import shorten
 from goalscope._ground.words import listed, short
 from goalscope._ground.yaml_text import read_yaml_text
@@ -227,7 +228,8 @@ def _origin(
 
 def _decided(failures: Failures, rule: Rule, data: ArmData) -> list[Claim]:
     """Return the claims of a rule; if judging fails, one untestable claim."""
-    with failures.kept_apart(f"judging “{rule.name}” of {data.agent}"):
+    place = f"judging “{rule.name}” of {data.agent}"
+    with failures.kept_apart(place), TALLY.labelled(place):  # a line on a long silence says what takes so long
         return decide(rule, data)
     why = f"judging it failed, see {FAILURES}"
     # The data may be damaged, and the name of the goal is read from it.
