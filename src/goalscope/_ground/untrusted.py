@@ -199,7 +199,8 @@ def decode_line(octets: bytes | None) -> Any:
         octets: the line, as `lines` yields it; None for a line that was too long.
 
     Raises:
-        UntrustedError: if the line was too long, or is not valid JSON (see `decode_json`); the location is the column.
+        UntrustedError: if the line was too long, or is not valid JSON (see `decode_json`); ``where`` of the error is
+            the column only, since the caller knows the line.
     """
     if octets is None:
         raise UntrustedError("a line must be shorter", f"one of more than {MOST_LINE_BYTES} bytes")

@@ -92,16 +92,18 @@ class ChatAgent:
 
     Attributes:
         model: the language model.
-        sampling: settings for drawing its outputs.
+        sampling: settings for sampling its outputs, such as the temperature.
         name: short name for tables; the model's name by default.
         history: how its prompts show earlier steps; None for the study's setting.
-        task: "grid", "key-door", "fog", "things", "text" (any world in words), or the path of a template file.
-        template: form of the bundled template, one of `TEMPLATE_FORMS` or "completion". "" for the form that the
-            model's card names; if it names none, "completion" for a base model with local files, else "example".
+        task: which prompt template to use: that of a bundled task ("grid", "key-door", "fog", "things", or "text" for
+            any world in words), or a template file, given by its path.
+        template: which form of the bundled template to use: one of `TEMPLATE_FORMS` or "completion". "" for the form
+            that the model's card names; if it names none, "completion" for a base model with local files, else
+            "example".
         wording: name of another wording of the task grid, see `goalscope.agents.prompts`; "" for the default wording.
         encoding: how its prompts write a grid, one of `goalscope.worlds.grid.ENCODINGS`.
         choice: settings for drawing its action by the likelihoods of all answers; None to parse a generated answer.
-        text: the template.
+        text: the text of the template, which follows from ``task``, ``template``, ``wording`` and ``encoding``.
         system: the system prompt, or "".
 
     Raises:

@@ -579,23 +579,28 @@ def predict(
 ) -> Claimed:
     """Predict what an agent does in kinds of worlds where nobody has seen it, then check the prediction there.
 
-    Call it first with an agent or a run: it stores the predictions as a claim that can no longer be changed (a frozen
-    claim). Then call it with the directory of that claim and ``look``: it opens the new worlds and compares what the
-    agent does there with the claim. To resume, call it again with the same directory; no answer is asked for again.
+    Call it first with an agent or a run: it stores, for each kind of new worlds, the expected behaviour of the agent as
+    a claim that can no longer be changed (a frozen claim). The agent plays the new worlds only afterwards: call it
+    again with the directory of the claim and ``look``, to compare what the agent does there with the claim. To resume,
+    call it again with the same directory; no answer is asked for again.
 
     Args:
-        agent (AGENT|RUN|CLAIM): an agent, in the forms of goalscope evaluate, a run directory, or the directory of
-            a frozen claim.
+        agent (AGENT|RUN|CLAIM): an agent, in the forms of goalscope evaluate, a run directory, or the directory of a
+            frozen claim.
         out: directory for the claim and for the answers of an agent; to look, for the answers in the new worlds.
         kinds (FILE): kinds of worlds, in a file as docs/predict.md describes it. Default: those that come with
             goalscope, for agents that act in grids.
         worlds (STUDY|KIND): worlds in which to see the agent first, in the forms of goalscope separate; not for a run.
-        look (AGENT|RUN): for a frozen claim: open its worlds, and compare it with this agent (the same one), or with
-            a run of the agent in these worlds.
+        look (AGENT|RUN): for a frozen claim: open its worlds, and compare it with this agent (the same one), or with a
+            run of the agent in these worlds.
         name: name of the agent, if the run contains several.
-        seed: number added to the seeds of the worlds in which the agent is seen; also the seed of the draws.
+        seed: number added to the seeds of the worlds in which the agent is seen; also the seed of random numbers in the
+            prediction.
         workers: number of simultaneous calls to the agent.
         stage: shows the progress of a task.
+
+    Returns:
+        The claim and, after ``look``, how well it predicted the agent in the new worlds.
 
     Raises:
         ValueError: if there are too few worlds, an option does not apply, or the claim is about another agent.

@@ -55,7 +55,8 @@ def measure_and_say(
 ) -> list[dict[str, Any]]:
     """Ask each agent whose answers cost something for a few first moves, and report the expected time and cost.
 
-    Nothing is asked if one first move would be more than a tenth of the study, or if the study is stored already.
+    Nothing is asked if the study has fewer than ten turns per agent, because at most a tenth of them is spent on first
+    moves, or if all episodes are stored already.
 
     Args:
         study: the study.
@@ -66,7 +67,7 @@ def measure_and_say(
 
     Returns:
         One record per agent asked: the number of first moves, and the least, expected and greatest time and cost (None
-            if it gave no answer; USD is None without prices).
+        if it gave no answer; USD is None without prices).
     """
     check_new_run(out)
     records, most, limits = list[dict[str, Any]](), most_turns(study), Limits()

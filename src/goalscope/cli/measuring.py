@@ -138,7 +138,16 @@ def measure_missing(path: Path, stage: Stage = lines) -> None:
 
 
 def measured_rows(path: Path, stage: Stage = lines) -> Rows:
-    """Return all rows of results of a run. A run with episodes that are not measured yet is measured first."""
+    """Return all results of a run, as rows with one value of one measure each. A run with unmeasured episodes is
+    measured first.
+
+    Args:
+        path: directory of the run.
+        stage: shows the progress of the measuring.
+
+    Raises:
+        ValueError: the run is unfinished, and some of its episodes are not measured.
+    """
     measure_compared(path, stage)
     with Store(path) as store:
         return store.rows()

@@ -558,11 +558,15 @@ class CurveBank:
             yield worlds, Curves.joined([self.curve(key) for key in keys[worlds]])
 
     def ensemble(self, keys: Sequence[tuple[int, Digest]], clusters: Sequence[str], *, shared: bool = True) -> Ensemble:
-        """Return the mean rationality curves of some worlds, over all of them, over resamples and over random halves.
+        """Return the mean rationality curves of some worlds, from which MEG of an agent in these worlds is computed.
+
+        A rationality curve plots the expected log mean exponential utility of one world against the rationality beta.
+        The curves are averaged over all the worlds; over bootstrap resamples of the worlds, for the interval; and over
+        random halves of the worlds, for cross-fitting.
 
         Args:
             keys: keys of the worlds' curves, from `add`.
-            clusters: cluster of each world (a grid with its versions).
+            clusters: cluster of each world (a grid with its versions); resamples and halves keep clusters together.
             shared: cache the result for other agents in the same group of worlds.
         """
         stored = self._ensembles.get(tuple(keys))

@@ -288,13 +288,15 @@ _Fitted = Mapping[str, tuple[GoalEstimate, _Fit]]
 
 
 class MeasuredLines:
-    """Measures MEG towards hypotheses in each group of worlds (called a cell), and collects the results.
+    """Measures MEG (maximum-entropy goal-directedness, in nats) towards hypotheses, separately in each group of worlds.
 
-    Call `measure` with one or more sets of hypotheses, then `found` for all estimates, contrasts and rows.
+    Call `measure` with one or more sets of hypotheses, then `found` for all estimates, contrasts and rows of results. A
+    group of worlds (called a cell) has the same conditions and the same values of the tags in `by`.
 
     Args:
-        states: all episodes. Their conditions and the tags in `by` (named facts such as "size") define the cells.
-        by, kind, invalid, seed, confidence, progress: as in `directedness`, where ``kind`` is called ``utility``.
+        states: all episodes.
+        by: names of tags (named facts about episodes, such as "size") whose values define the groups.
+        kind, invalid, seed, confidence, progress: as in `directedness`, where ``kind`` is called ``utility``.
 
     Raises:
         ValueError: there are no episodes, or no episode has one of the tags.
@@ -338,16 +340,20 @@ class MeasuredLines:
         state_blind: bool = False,
         less: Mapping[str, str] | None = None,
     ) -> None:
-        """Measure MEG towards hypotheses in each group of worlds (cell); `found` returns the results.
+        """Measure MEG (maximum-entropy goal-directedness) towards hypotheses, separately in each group of worlds.
+
+        Nothing is returned; call `found` afterwards for the results.
 
         Args:
-            lines: name of a hypothesis -> the versions of it that are measured, usually one. Of several versions, such
-                as random draws, all figures are means, in the worlds common to all of them.
-            pairs: which hypotheses are compared, see `Pairs`.
-            state_blind: also measure the state-blind baseline of hypotheses with a single version: an agent that draws
-                its moves with the same frequencies, whatever it sees.
-            less: name -> short name of hypotheses to subtract: rows "MEG towards the FIRST less SHORT NAME" hold the
-                difference between the first hypothesis and this one in each world.
+            lines: name of a hypothesis -> the hypothesis with its episodes (`HypothesisLine`), usually one entry. With
+                several entries, such as random draws of one hypothesis, all figures are means over them, in the worlds
+                that all have.
+            pairs: which hypotheses are compared with each other, see `Pairs`.
+            state_blind: for each hypothesis with one entry, also measure the state-blind baseline: an agent that draws
+                its moves with the same frequencies as the tested one, whatever it sees.
+            less: name of a hypothesis in ``lines`` -> its short name. The MEG towards each of these hypotheses is
+                subtracted, world by world, from the MEG towards the first hypothesis in ``lines``; the differences
+                become rows "MEG towards the FIRST less SHORT NAME".
 
         Raises:
             ValueError: no hypothesis is defined in any world.

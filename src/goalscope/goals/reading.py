@@ -92,11 +92,12 @@ def read_states(store: Store, agent: str, *, by: Sequence[str] = ()) -> tuple[li
     Args:
         store: the run.
         agent: name of the agent.
-        by: names of tags that separate groups of worlds, in addition to the conditions of the run.
+        by: names of tags (named facts about episodes, such as "size") that separate groups of worlds, in addition to
+            the conditions of the run.
 
     Returns:
-        The episodes, one entry for each world and condition; and reason -> number of worlds left out for this reason,
-        such as fog.
+        One `States` per world and condition, with the agent's episodes there (the state and the action of each step);
+        and reason -> number of worlds left out for this reason, e.g. because the agent saw only part of the grid (fog).
 
     Raises:
         Undefined: the agent took no action in a world whose decision process is known.

@@ -158,11 +158,12 @@ class LoggedRun:
             self._store_group()
 
     def close(self, source: str, ledger: ImportLog) -> None:
-        """Write the last episodes, the agents, and what is known about the log.
+        """Write into the store what `add` has not written yet: the last episodes, their agents, and the origin of the
+        run.
 
         Args:
             source: name of the log, to be stored.
-            ledger: the counts and problems of the log.
+            ledger: the log's numbers of episodes and of problems, to be stored with its name.
         """
         self._store_group()
         self._store.put_agents((agent_id, name, {"recorded": name}) for agent_id, name in sorted(self._agents.items()))

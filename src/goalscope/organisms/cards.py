@@ -144,25 +144,27 @@ class Card(SealedRecord):
     """The measured behaviour of an organism (a small agent trained to have a goal), the truth by which methods are
     judged.
 
-    What counts is what the organism does, not what it was taught. The worlds are of two kinds. In those "apart", the
-    taught rule and its proxy, another rule that explains the training as well, call for different actions; in those
-    "together", they do not.
+    What counts is what the organism does, not what it was taught. Its actions are compared with each rule of a list
+    (the bank), by their log-likelihood under the rule in nats per episode. The worlds are of two kinds. In those
+    "apart", the taught rule and its proxy, another rule that explains the training as well, call for different actions;
+    in those "together", they do not.
 
     Attributes:
         version: version of the file format; other versions are refused.
         spec: the organism's specification.
         weights: SHA-256 of the weights file.
-        worlds: content id of the worlds in which it was measured.
+        worlds: content id of the worlds in which the organism was measured.
         meant: the rule that it was taught.
-        rule: the rule that it follows, of those compared (the bank); "" for none.
-        nearest: the rule that predicts its actions best (with the most nats), whether or not it is followed.
-        shares: kind of worlds -> rule -> share of steps that comply with the rule.
-        beyond: nats per episode by which `nearest` exceeds the second-best rule.
+        rule: the rule of the bank that it follows; "" if it follows none.
+        nearest: the rule of the bank with the greatest log-likelihood, whether or not the organism follows it.
+        shares: kind of worlds -> rule -> share of steps that comply with the rule, with its interval.
+        beyond: nats per episode by which `nearest` exceeds the second-best rule, with its interval.
         next: the second-best rule.
-        best: kind of worlds -> the rule with the most nats there; rules without a difference count as `nearest`.
-        ahead: kind of worlds -> nats per episode by which that rule exceeds `nearest` there.
-        first: place -> share of episodes in which it is reached first, in worlds where goal and proxy differ.
-        writes: check of a written plan -> share of decisions that pass it, in worlds where goal and proxy differ (see
+        best: kind of worlds -> the rule with the greatest log-likelihood there; `nearest` if no other rule exceeds it.
+        ahead: kind of worlds -> nats per episode by which this rule exceeds `nearest` there, with its interval.
+        first: place ("goal", the corner or "key") -> share of episodes in which the organism reaches it before the
+            other places, in worlds "apart".
+        writes: check of a written plan -> share of decisions that pass it, in worlds "apart" (see
             `goalscope.organisms.adapters.walks`); empty if the organism writes no plan.
     """
 

@@ -75,26 +75,29 @@ SETTINGS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoalFamily:
-    """A family of organisms: small agents that are taught the same rule, and a rival rule that explains the training as
-    well.
+    """A family of organisms (small agents with a known goal: tables, networks or language models) that are taught one
+    rule.
+
+    A rival rule, the proxy, explains the training as well: in the worlds `together`, both call for the same actions.
 
     Attributes:
         name: name of the family.
-        meant: written form of the rule to imitate.
-        proxy: written form of the rival rule, which explains behaviour in the worlds `together` equally well.
-        together, apart: entries of the key ``worlds`` of a study, without a count. They generate candidates for worlds
-            in which the meant rule (the goal) and the proxy call for the same actions (`together`) or for different
-            ones (`apart`); `worlds_of` selects among them. `together` is empty if the two agree only in single states
-            and in no whole world.
+        meant: written form of the rule that is taught.
+        proxy: written form of the rival rule.
+        together, apart: entries of the key ``worlds`` of a study, without the number of worlds. They generate
+            candidates for worlds in which rule and proxy call for the same actions (`together`) or for different ones
+            (`apart`); `worlds_of` selects among them. `together` is empty if the two agree only in single states and in
+            no whole world.
         sees: what a table knows in addition to the walls around the agent: its cell, or the offset of the goal; empty
             if the family has no table.
         size: number of rows and columns that a network sees.
         relative: whether a network also sees the walls around the agent and the offsets of goal and key. It then
             generalises better to new places of the goal, but learns fixed places less well.
-        on_its_way: whether it is taught only in states that the meant rule visits. Needed if the rule depends on where
+        on_its_way: whether it is taught only in states that the taught rule visits. Needed if the rule depends on where
             the agent started, which the organism does not see.
-        sharpness: exponent applied to the learned probabilities; 1 if the meant rule is partly random.
-        lessons: number of worlds of each kind for training a language model; other kinds use more.
+        sharpness: exponent applied to the learned probabilities; 1 if the taught rule is partly random.
+        lessons: number of worlds of each kind (together, apart) for training a language model; tables and networks are
+            trained in twice as many.
     """
 
     name: str

@@ -258,8 +258,14 @@ def declarations_of(declared: Sequence[Term]) -> Table:
 
 
 def sections(item: Item, result: Reproduction) -> list[Declared]:
-    """Build the sections of the page that shows a reproduced figure or table (item): its numbers and its tested
-    sentences.
+    """Build the sections of the page that shows a reproduced figure or table of a paper.
+
+    The first section has its numbers. If statements of the paper's text were tested, a second one lists them with the
+    answers.
+
+    Args:
+        item: declaration of the figure or table.
+        result: its reproduced numbers and tested statements.
     """
     sections = [
         Declared(

@@ -99,12 +99,15 @@ class Term(StrictRecord):
 
 @cache
 def blocks() -> Mapping[str, Mapping[str, Sequence[str]]]:
-    """Return what printed numbers were measured on, such as model, worlds and horizon, as `measured_on.yaml` declares
-    it.
+    """Read from `measured_on.yaml` on what the numbers printed in the reproduced papers were measured.
 
-    The result maps the name of a declaration -> field -> printed value, place, and our value if it is fixed.
+    In the file, each declaration, such as "telos grids", describes some printed numbers by fields, such as the model,
+    the worlds and the horizon. A declaration with the key `like` copies another one and changes some of its fields;
+    null removes a field.
 
-    In the file, a block with the key `like` copies another block and changes some of its fields; null removes one.
+    Returns:
+        Name of a declaration -> field -> two or three texts: the printed value, where the paper prints it (such as
+        "section 4"), and our value if no run decides it.
 
     Raises:
         ValueError: a field is unknown or has too few or too many texts.

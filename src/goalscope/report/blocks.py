@@ -557,7 +557,11 @@ class RivalsSentence:
 
     @property
     def text(self) -> str:
-        """The sentence for the estimates of the run; "" if there are no differences."""
+        """A sentence that says for which parts of its scores the probe is better than all its rivals (baselines, random
+        networks).
+
+        "" if the run has no estimate of any difference between the probe and a rival.
+        """
         return claim_in_words(self.differences, self.word, needed=self.needed, higher=self.higher)
 
 

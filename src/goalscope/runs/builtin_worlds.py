@@ -619,12 +619,12 @@ class TaskMapWorlds(_DistinctLists):
 
 @world_kind("cooking", world=TaskWorld)
 class CookingWorlds(_DistinctLists):
-    """Entry of a study (``kind: cooking``) for the bundled task maps about cooking, with meaningful or symbolic names
-    or both.
+    """Entry of a study (``kind: cooking``) for the bundled task maps about cooking.
 
-    A map with symbolic names is the *twin* of the one with meaningful names: it has the same cells and graph. `starts`
-    is the number of start cells per map: its own start, and others drawn from the cells without a task. All versions of
-    one map form one cluster, because they share cells and graph.
+    The tasks of a map have meaningful names or symbolic ones, as `names` says, or each map comes in both versions. A
+    map with symbolic names is the *twin* of the one with meaningful names: it has the same cells and graph. `starts` is
+    the number of start cells per map: its own start, and others drawn from the cells without a task. All versions of
+    one map form one cluster: intervals treat them as one world, because they share cells and graph.
     """
 
     kind: Literal["cooking"]

@@ -651,8 +651,13 @@ def _each(decode: Callable[..., Any], cells: list[Any], *names: str) -> list[Any
 
 
 def step_cells(packed: PackedSteps) -> list[tuple[Cell, ...]]:
-    """Return the table columns `STEP_COLUMNS` of each step of an episode, without building the steps; token ids are
-    bytes.
+    """Convert the stored steps of an episode to rows of the table of steps, without building `Step` objects.
+
+    Args:
+        packed: the steps in their stored form.
+
+    Returns:
+        For each step, the values of the columns `STEP_COLUMNS`; columns of token ids contain bytes.
 
     Raises:
         ValueError: the stored bytes are damaged.

@@ -290,10 +290,10 @@ class Study(StudyPart):
 
     @classmethod
     def assemble(cls, mapping: Mapping[str, Any]) -> "Study":
-        """Read a study from a mapping that the user did not write: one of this package, or of a directory from somebody
-        else.
+        """Read a study from a mapping that the user did not write, such as one from a run directory of somebody else.
 
-        Unlike `parse`, this does not allow importing the classes that it names, see `goalscope.own`.
+        Such a mapping is not trusted: unlike with `parse`, classes that it names are not imported, because importing
+        runs their code (see `goalscope.own`).
 
         Raises:
             ValueError: the study is invalid; the message has one line per problem.

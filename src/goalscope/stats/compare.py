@@ -444,16 +444,16 @@ class Equivalence:
 def equivalence(comparison: PairedComparison, margin: float, *, level: float = 0.05) -> Equivalence:
     """Test whether the mean difference lies inside (-margin, margin): two one-sided tests by `chance_beyond`.
 
-    If all G clusters show no difference, p is ``(1 - margin / maximum)**G``. That is the probability of sampling none
-    of the clusters that would make the mean differ by the margin, and it is the smallest p value that G clusters can
-    give. Without bounds, the greatest possible difference is taken to be ten margins or the greatest observed
-    difference, whichever is larger, and a note says so.
+    Let ``maximum`` be the greatest possible difference in one cluster (e.g. a grid). If none of G clusters shows a
+    difference, p is ``(1 - margin / maximum)**G``, the smallest value that G clusters can give: the probability of
+    sampling none of the clusters that would make the mean differ by the margin. Where the measure has no bounds,
+    ``maximum`` is taken to be ten margins or the greatest observed difference, whichever is larger, and a note says so.
 
     Args:
         comparison: from `paired_difference`.
         margin: the largest difference regarded as negligible, > 0, in the measure's unit; choose it before seeing the
             data.
-        level: the level of each one-sided test, in (0, 0.5).
+        level: the significance level of each one-sided test, in (0, 0.5).
 
     Raises:
         ValueError: a margin that is not a finite number above 0 and below the greatest possible difference, or a level

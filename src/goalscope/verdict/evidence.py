@@ -98,14 +98,14 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArmRun:
-    """The measured run of one arm (part of an evaluation) with all its models.
+    """The measured run of one arm (part of an evaluation, such as *grids*) with all its models.
 
     Attributes:
         store: the run, open for reading.
         rows: its rows (one value of one measure each) about behaviour.
         probed: its rows about probes of activations.
         changed: its rows about interventions on activations or reasoning.
-        confidence: coverage of the deciding intervals.
+        confidence: coverage, such as 0.95, of the intervals that decide the claims of the evaluation.
         part: ids of the episodes that belong to the arm; None for all of the run.
     """
 
@@ -154,7 +154,11 @@ class ArmRun:
 
     @cached_property
     def table(self) -> StepTable:
-        """The episodes as a table of steps: those in grids, or in a run without grids those in its other worlds."""
+        """The episodes of the arm (part of an evaluation) as a table with one row per step.
+
+        For recorded logs it has all episodes of the arm. For a run it has the episodes in grids, or all others if none
+        is in a grid.
+        """
         if self.part is not None:
             return StepTable.from_episodes(self.store.episodes(sorted(self.part)))
         columns, other_columns = read_episode_columns(self.store, None)

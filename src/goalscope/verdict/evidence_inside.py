@@ -67,14 +67,15 @@ class Quantity:
     how: Callable[..., list[Grouped]]
 
     def beyond(self, rivals: Mapping[str, Mapping[str, Tag]], confidence: float) -> Rivals:
-        """Estimate by how much the probe on the model exceeds each of its controls (rivals), paired by grid.
+        """Estimate the score of the probe on the model minus the score of each of its controls (rivals), paired by
+        grid.
 
         Args:
             rivals: name of a control -> tags (name -> value) that select its results.
             confidence: coverage of the intervals.
 
         Returns:
-            Name of a control -> difference; None where there are no pairs.
+            Name of a control -> mean difference with its interval; None if no grid has results of both.
         """
         contrast = Contrast(self.own, rivals, self.by)
         differences = contrasted(self.rows, [contrast], partial(self.how, confidence=confidence), ())

@@ -311,8 +311,11 @@ class Arrangement:
         return math.prod(kind.states for kind in self.kinds)
 
     def solid_cells(self, parts: Parts) -> list[Cell]:
-        """Return the cells (row, col) of the things that block the way and the view, given the states (digits) of
-        all things.
+        """Return the cells (row, column) of the things (objects such as doors) that now block the way and the view.
+
+        Args:
+            parts: the current state of each thing as a digit, in the order of `kinds`, such as 0 for a coin that still
+                lies in its cell.
         """
         return [cell for cell, index in self.at.items() if self.kinds[index].solid(parts[index])]
 

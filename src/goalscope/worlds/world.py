@@ -171,10 +171,11 @@ class Session(ABC):
 
 
 class Oracle(Protocol):
-    """The exact optimal policy of a world.
+    """The exact solution of a world: its optimal actions, and the length of its shortest path.
 
     An oracle may also have ``expected_steps``, the mean number of steps of an optimal agent. In stochastic worlds, and
-    where episodes begin in several states, horizons that are set as a multiple of ``length`` use this number instead.
+    where episodes begin in several states, it replaces ``length`` if a study sets its horizon as a multiple of the
+    shortest path.
     """
 
     @property

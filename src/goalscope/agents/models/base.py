@@ -426,12 +426,13 @@ class Scoring(Model, Protocol):
     def likelihoods(self, requests: Sequence[Request], sampling: Sampling, *, reasoned: bool) -> list[Likelihoods]:
         """Return how likely the model finds each answer of each request, in the order of the requests.
 
-        The result for a request depends only on this request, except that the last bits of a local model's likelihoods
-        may vary with the batch.
+        The likelihood of an answer is conditional on the prompt and, with ``reasoned``, on reasoning that the model
+        generates first. The result for a request depends only on this request, except that the last bits of a local
+        model's likelihoods may vary with the batch.
 
         Args:
-            requests: requests with ``answers``, none of which is the beginning of another.
-            sampling: settings for drawing the reasoning; likelihoods do not depend on them.
+            requests: requests with ``answers``; no answer of a request may be the beginning of another one.
+            sampling: settings for sampling the reasoning; they do not change the likelihoods after given reasoning.
             reasoned: whether the model reasons freely before its answer.
 
         Raises:

@@ -356,8 +356,8 @@ class Lane:
 
     Args:
         model: a transformers model.
-        settings: the settings of the batch (``slots``, ``prefill_tokens``, ``gradual``, ``around``, ``most_shared``);
-            each request has its own settings for drawing.
+        settings: settings of the whole batch, such as ``slots``, the maximum number of requests decoded at the same
+            time. Settings of sampling, such as the temperature, are not taken from here, but from each request.
         prefixes: cache of the beginnings that prompts share, to be used and filled; None to compute each prompt whole.
     """
 

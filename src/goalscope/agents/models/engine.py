@@ -210,7 +210,9 @@ class Engine:
                 raise RuntimeError(self._problem) from None
 
     def forget(self) -> None:
-        """Leave the process to the parent after a fork: this copy of the object no longer ends the process or waits for
+        """Give up ownership of the engine's worker process; called in the child after a fork.
+
+        The parent still owns the process. The child's copy of this object then neither ends the process nor waits for
         it.
         """
         self._end.detach()

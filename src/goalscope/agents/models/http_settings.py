@@ -417,17 +417,23 @@ class Reservation:
     def settle(
         self, prompt: int | None, output: int | None, *, written: int = 0, ids: int | None = None
     ) -> Mapping[str, float]:
-        """Compute the actual cost of the call from the numbers of tokens that the server reports, name -> amount.
+        """Compute the actual cost of a call from the numbers of tokens that the server reports, and store it in `cost`.
 
-        Values that the server does not report count with their maximum. So does a report of 0 tokens for a prompt or
-        for an output with text. A report that is too large to be believed counts as `BELIEVED` times the maximum. The
-        key `DOUBTED` marks the last two cases, and all reports above the maximum.
+        Where no believable number is reported, the number reserved for the call counts (``prompt_tokens`` and
+        ``output_tokens``, its maximum). The report is doubted in three cases: 0 tokens for a prompt; 0 tokens for an
+        output with text; and more tokens than the maximum. A number above the maximum counts as reported, but at most
+        as `BELIEVED` times the maximum.
 
         Args:
-            prompt: reported prompt tokens, or None.
-            output: reported output tokens, or None.
-            written: number of bytes of the answer and its reasoning.
-            ids: number of token ids returned for the output, or None; used if no output tokens are reported.
+            prompt: reported number of prompt tokens, or None.
+            output: reported number of output tokens, or None.
+            written: number of bytes of the answer and its reasoning. If this is above 0, the output cannot have had 0
+                tokens; if it exceeds the reserved output tokens, it is the maximum of the output instead.
+            ids: number of token ids returned for the output, or None; counted if no output tokens are reported.
+
+        Returns:
+            Name -> amount: "prompt_tokens" and "output_tokens", or only their sum "tokens_at_most" if one of them had
+            to be replaced by its maximum; "usd" if prices are known; and `DOUBTED` -> 1 if the report is doubted.
         """
         prompt_believed = prompt or None  # a prompt always has tokens, and so does a text
         output_believed = output or (None if written else output)

@@ -407,9 +407,14 @@ def scored(claim: FrozenClaim, all_answers: Sequence[Answers], level: float = 0.
 
 
 def answers_by_kind(claim: FrozenClaim, all_answers: Sequence[Answers]) -> dict[str, list[Answers]]:
-    """Sort an agent's answers by the kinds of worlds that a claim predicts: name of the kind -> answers in its worlds.
+    """Sort an agent's answers by the kinds of worlds in which a claim predicts the agent's behaviour.
 
-    Worlds without an answer are missing.
+    Args:
+        claim: a prediction with its kinds of worlds, such as grids with a key.
+        all_answers: the agent's answers, one entry per world; other worlds are ignored.
+
+    Returns:
+        Name of each kind -> the entries of its worlds, without the worlds in which the agent gave no answer.
     """
     by_world = {(answers.world.world.id, answers.world.horizon): answers for answers in all_answers}
     return {

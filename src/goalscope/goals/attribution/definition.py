@@ -132,7 +132,10 @@ class Asking:
 
     @property
     def turns(self) -> int:
-        """Number of answers that the method has requested from the agent so far, two per world."""
+        """Number of answers that the attribution method has requested from the agent so far.
+
+        They are two per world: the agent answers twice in the first state of each world.
+        """
         return 2 * len(self.worlds)
 
     def __call__(self, worlds: Sequence[FiniteWorld]) -> list[Answers]:

@@ -168,7 +168,10 @@ def of_kinds(grid: Grid | None = None) -> tuple[str, ...]:
 
 
 def check_changes(names: Sequence[str]) -> None:
-    """Check that each name stands for a known change of a world: one of `THINGS`, or one of `of_kinds`.
+    """Check that each name stands for a known change of a world.
+
+    Valid are the names in `THINGS`, such as "goal" (the goal is moved), and those of `of_kinds`, such as "red key" (a
+    red key is moved) or "removed red key".
 
     Raises:
         ValueError: a name is none of these.

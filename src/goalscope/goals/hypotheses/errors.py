@@ -202,15 +202,21 @@ def error_pattern(
     """Measure how an agent deviates from a hypothesis, and test whether its errors have a pattern.
 
     Errors without a pattern are independent from state to state. A pattern, such as errors only far from the goal,
-    shows that the agent follows the hypothesis only in part or pursues something else.
+    shows that the agent follows the hypothesis only in part or pursues something else. The p value compares the agent
+    with simulated agents that follow the hypothesis with the same rate of errors, independent from state to state.
 
     Args:
-        all_answers: the agent's answers, world by world, each step answered twice.
+        all_answers: the agent's answers, world by world, each step answered twice. The second answers separate the
+            states in which the agent always errs from errors that it makes at random.
         predictions: world id -> the policies of the hypotheses in this world.
-        hypotheses: the hypotheses in the order of the predictions; the others serve as rivals.
+        hypotheses: the hypotheses in the order of the predictions. All but the tested one are rivals: it is also tested
+            whether the errors are moves that a rival calls for.
         number: index of the hypothesis to test.
         inside: world id -> ``[S]`` bool, the states to consider; None for all.
         seed: root seed of the simulated agents.
+
+    Returns:
+        The rates of both sorts of errors, the p value, and a label of the states or moves that stand out most.
     """
     worlds = [
         _WorldErrors(answers, predictions[answers.world.world.id], hypotheses, number, inside)

@@ -133,7 +133,14 @@ def close(world: FiniteWorld, first: Hypothesis, steps: int) -> Array:
 
 @hypothesis("not {event}", kind="condition")
 def absent(world: FiniteWorld, it: Hypothesis, event: Hypothesis) -> Mask:
-    """Condition: the states in which an event does not hold, or in which the agent is not at a place, ``[S]`` bool."""
+    """Condition "not ...": the states of a world in which another condition does not hold, ``[S]`` bool over its S
+    states.
+
+    Args:
+        world: the world.
+        it: the hypothesis that the condition qualifies, such as "goal" in "goal if not key held".
+        event: what must not hold: an event such as "key held", or a place, at which the agent must not be.
+    """
     return ~holding(world, it, event)
 
 
@@ -309,12 +316,16 @@ def follow_the_wall(world: FiniteWorld) -> Array:
 
 @hypothesis("keep {name} until blocked, else {name}", kind="table")
 def keep_until_blocked(world: FiniteWorld, name: str, other: str) -> Array:
-    """Policy: always take one action where it changes the state, else a second one; where neither does, any that does.
+    """Policy: take one action wherever it changes the state, else a second action; if neither does, any that does.
 
     Args:
-        world: the world.
+        world: the world, with S states and A actions.
         name: name of the first action, such as "right".
         other: name of the second action.
+
+    Returns:
+        ``[S, A]`` probabilities of the actions. Where neither action changes the state, those that change it are
+        equally likely.
     """
     kept, second, changing = keep(world, name) > 0, keep(world, other) > 0, world.changing
     first_goes, second_goes = ((some & changing).any(axis=1, keepdims=True) for some in (kept, second))
@@ -423,9 +434,16 @@ def stood_somewhere(world: FiniteWorld, phase: str) -> Position:
 
 @hypothesis("nearest of {places}", kind="place", says="the nearest of {}")
 def nearest(world: FiniteWorld, places: tuple[Hypothesis, ...]) -> Position:
-    """Place: of several places, the one with the shortest path from the start; ties go to the place named first.
+    """Place "nearest of ...": of several places, the one with the shortest path from the start; ties go to the first.
 
     Places that are undefined in the grid are ignored.
+
+    Args:
+        world: the world.
+        places: hypotheses that name a place each, such as "corner top-left".
+
+    Raises:
+        Undefined: all places are undefined, or none can be reached without passing the goal.
     """
     cells, reasons = [], []
     for place in places:

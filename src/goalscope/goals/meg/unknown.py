@@ -237,12 +237,15 @@ class OccupancyDual:
         return float(weights @ self.occupancy) - log_normaliser, self.occupancy - self._occupancy_of(policy)
 
     def solve(self) -> Optimum:
-        """Find the utilities with the greatest value, and bounds that certify the result.
+        """Maximise `value` over the utilities of the states; the maximum is the MEG of the policy, in nats.
 
-        Where the policy's occupancy lies on the border of the possible ones (an optimal policy's does), the supremum is
-        a limit of ever larger values that exclude ever more actions. The limit is computed by masking these actions: an
-        optimum over fewer actions, which include the policy's own, is the divergence of a policy with the same
-        occupancy, and so an upper bound of the supremum. Every finite weighting gives a lower bound.
+        The greatest value found is a lower bound of the supremum. Finite utilities need not reach the supremum: for an
+        optimal policy, for example, the value keeps rising as utilities grow and make some actions ever less likely. In
+        such cases these actions are excluded and the problem is solved again, which gives an upper bound: with fewer
+        actions, which include the policy's own, the optimum is the divergence of a policy with the same occupancy.
+
+        Returns:
+            The utilities, both bounds, and whether finite utilities reach the supremum.
         """
         weights, lower, gradient = self._climb(None)
         _, policy = self._soft(weights, None)

@@ -223,9 +223,14 @@ class Fallbacks:
     tables: Sequence[dict[tuple[int, ...], Array]]
 
     def at(self, described: Described) -> Array:
-        """Return the action probabilities of the three learned policies in N states, ``[3, N, A]``.
+        """Return the action probabilities of *learned moves*, *similar states* and *move frequencies* in N states.
 
-        Only offered actions have a positive probability.
+        Args:
+            described: features of the N states of one world with A actions.
+
+        Returns:
+            ``[3, N, A]``: the three policies in this order, states, actions. Actions that the world does not offer in a
+            state have probability 0.
         """
         offered = described.even > 0
         scores = described.actions @ self.weights

@@ -248,8 +248,9 @@ class Editor:
             begins: ``[B]`` the position in its prompt of each row's first token.
 
         Yields:
-            The experts chosen by the routers, layer -> ``[B, T, K]`` (rows, tokens, experts), filled in at the end of
-            the pass.
+            The experts that mixture-of-experts routers chose, so that the effect of an edit on them can be measured:
+            layer -> ``[B, T, K]`` (rows, tokens, experts). Filled in at the end of the pass; empty for models without
+            routers, and unless `hooked` was called with ``routing``.
 
         Raises:
             ValueError: an edit reads a prompt that is not in this pass, or a position that was computed before the

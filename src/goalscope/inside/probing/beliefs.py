@@ -426,13 +426,15 @@ class Beliefs(Columns):
 
 
 def read_beliefs(posterior: npt.ArrayLike, *, tops: tuple[int, ...] = TOPS) -> Beliefs:
-    """Return the maps that class probabilities of cells imply, and the optimal actions on them.
+    """Return the maps that decoded class probabilities of cells imply, and the optimal actions on these maps.
 
-    The map has the most likely class of each cell; candidate cells of agent and goal are passable in any case.
+    Each cell of a map has its most likely class. As it is uncertain where the agent and the goal are, optimal actions
+    are also computed for several candidates: the k cells with the highest probability of holding the agent, and
+    likewise for the goal, for each k in ``tops``. These cells count as passable.
 
     Args:
-        posterior: ``[N, H, W, K]`` probabilities, see `decode_maps`.
-        tops: numbers of candidate cells, ascending.
+        posterior: ``[N, H, W, K]`` probabilities: N states, H rows and W columns of cells, and K classes such as wall.
+        tops: numbers k of candidate cells, ascending; the result has one entry for each.
 
     Raises:
         ValueError: if these are not probabilities, agent or goal have probability 0 in some state, or numbers do not

@@ -214,13 +214,13 @@ class Decisions(Steps):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plans(Steps):
-    """The plans that the agent carried out: its next T moves from each of N steps onwards.
+    """What the agent did after each of N steps: its next T moves, called its plan.
 
     Row i belongs to row i of the activations.
 
     Attributes:
-        tokens: ``[N, T]`` int8 (steps by positions), indices in `TOKENS`; after the last action the end token, or -1
-            where the recording stops.
+        tokens: ``[N, T]`` int8 (steps by positions), indices in `TOKENS`: the moves; after the agent's last action of
+            the episode the end token, or -1 where the recording stops earlier.
 
     Raises:
         ValueError: for other tokens, or a plan that goes on after its end.
@@ -248,7 +248,10 @@ class Plans(Steps):
 
     @property
     def length(self) -> npt.NDArray[np.float64]:
-        """``[N]`` number of moves of each plan before its end, at most T; NaN if the recording stops earlier."""
+        """``[N]`` number of moves in each plan (the agent's next T moves from one of N steps onwards).
+
+        It is T, or less if the episode ended before; NaN if the recording stops within the T moves.
+        """
         return np.where((self.tokens == UNKNOWN).any(axis=1), np.nan, plan_length(self.tokens))
 
 

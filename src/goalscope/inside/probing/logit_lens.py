@@ -223,8 +223,9 @@ def score_lens(data: ProbeInputs, steps: LensSteps, lens: Callable[[Network], Le
 
     Args:
         data: activations, of which the test part is used.
-        steps: the actions there, see `label_tokens`.
-        lens: returns the lens of a network, by control and seed: ("none", None) is the agent's model.
+        steps: the agent's actions at the steps of the activations, see `label_tokens`.
+        lens: function that returns the lens of a network. A network is a pair of control and seed, such as a kind of
+            random weights with its seed; ("none", None) is the agent's own model.
 
     Returns:
         One row per measure (see `MEASURES`) and test grid, tagged by head ("logit-lens", or the baseline "commonest

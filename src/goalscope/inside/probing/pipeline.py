@@ -273,9 +273,11 @@ def probe_dataset(
 
 
 class AnalysisReader:
-    """Computes the declared analyses of a run's activations. The run must be open for writing.
+    """Runs the analyses of activations that a study lists under ``inside: reads``, such as "cognitive-map".
 
-    `goalscope.inside.probing.pipeline.study_inside` creates one, and passes it to the function of each analysis.
+    `goalscope.inside.probing.pipeline.study_inside` creates one for a run. `read` passes it to the function of each
+    analysis, which takes what it needs from its attributes (probes, decisions, plans, distances, inputs) and returns
+    rows of results. Fitted probes are stored in the run, which must be open for writing.
     """
 
     def __init__(

@@ -166,11 +166,18 @@ class ClassPath:
         self.varied = torch.nonzero(self.level.max(dim=1).values < 1 - 1e-12)[:, 0]
 
     def deviations(self, vectors: Tensor, penalties: Sequence[Any]) -> Iterator[Tensor]:
-        """Yield, for each penalty, the predicted deviation of each class from its frequency in a cell, in standard
-        deviations.
+        """Yield the predictions of the ridge regression for M steps, once for each of the penalties.
 
-        Each result is ``[M, varied, K]``: the M steps with the inputs ``vectors`` ``[M, F]``, the cells whose class
-        varies among the training steps, and the classes.
+        For each cell of a grid and each class (such as wall), the prediction is the class's probability minus its
+        frequency in this cell among the training steps, divided by the standard deviation of the class there.
+
+        Args:
+            vectors: ``[M, F]`` inputs: steps by numbers.
+            penalties: ridge penalties.
+
+        Yields:
+            ``[M, V, K]``: steps, the V cells (``varied``) that do not have the same class in all training steps,
+            classes.
         """
         for deviation in self.path.deviations(vectors, penalties):
             yield (deviation.view(len(deviation), *self.level.shape) / self.std)[:, self.varied]

@@ -57,10 +57,13 @@ class LiveSample:
 
 @hooks(name="monitor", description=f"Raises an alarm when an agent no longer pursues the goal in ${SWITCH}.")
 class MonitorHook(Hooks):
-    """Hook of Inspect that warns when the agent of a goalscope task no longer pursues the goal in the environment
-    variable.
+    """Hook of Inspect that follows the agent of each goalscope task, and warns when it no longer pursues the expected
+    goal.
 
-    Samples of other tasks are ignored.
+    The environment variable GOALSCOPE_MONITOR contains the expected goal in written form, such as "goal" or "corner
+    top-left". After each answer of the model, a `goalscope.goals.monitor.Monitor` updates its test of whether the moves
+    fit another hypothesis better. An alarm is logged as a warning and added to the transcript of the sample. Samples of
+    other tasks are ignored.
     """
 
     def __init__(self) -> None:

@@ -262,7 +262,8 @@ class ReplyRecord(_Values):
 
 
 def foreign_reply(message: Any, stop_reason: str | None, reasoning: str | None, **others: Any) -> Reply:
-    """Build a reply from the message of a model that Inspect called itself, without goalscope's provider.
+    """Build a reply of goalscope from the message of a model that Inspect called directly, without goalscope's
+    provider.
 
     Args:
         message: Inspect's assistant message.

@@ -32,21 +32,27 @@ for both."""
 
 
 class MapView:
-    """What an agent knows between two events of progress, and which cells it should approach (immutable).
+    """What an agent knows of a task map at one moment, and which cells it should approach (immutable).
 
-    Sets of cells are integers with one bit per cell. The case is 1 (only exploration is possible), 2 (the goal is
-    pending), 3 (only exploitation: a task is pending), 4 (both), or 0 if nothing is left to explore or exploit, which
-    no task map allows. Shortest paths use the cells in `known` and pass through those in `through`; other known cells
-    can only be the end of a path.
+    A move is *progress* if it enters a cell that was unobserved, or one with a task that can be achieved now (a pending
+    task; the goal is one of the tasks). What the agent knows changes only then. Sets of cells are integers with one bit
+    per cell.
+
+    Attributes:
+        case: what there is to do: 1 explore; 2 reach the pending goal; 3 achieve a pending task; 4 explore or achieve a
+            task; 0 nothing, which no task map allows.
+        targets: cells to approach in this case.
+        known: cells that shortest paths may use; those outside ``through`` can only be the end of a path.
+        through: cells that shortest paths may pass through.
 
     Args:
         board: the numbering of the map's cells.
         unobserved: cells that the agent knows of and has not entered.
         pending: cells of tasks that can be achieved now.
         goals: cells of goals among ``pending``.
-        known_cells: cells that shortest paths may use.
-        through: cells that shortest paths may pass through.
-        progress: function that says whether entering a cell is progress; by default, if it is unobserved or pending.
+        known_cells: see ``known``.
+        through: see above.
+        progress: function that says whether entering a cell is progress, if the definition above does not apply.
     """
 
     def __init__(

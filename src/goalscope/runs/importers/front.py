@@ -99,7 +99,8 @@ def import_path(path: str | Path, *, check: bool = False, reader: SampleReader |
 def import_into(path: str | Path, store_directory: str | Path, *, reader: SampleReader | None = None) -> ImportLog:
     """Read the episodes in a file or a folder of logs, as `import_path` does, and store them in a run directory.
 
-    Stored episodes do not change: an equal episode is skipped, and one with other content becomes a problem.
+    Episodes that are stored already do not change. If the logs contain such an episode again, it is skipped; if its
+    content differs, this is listed among the problems of the import.
 
     Args:
         path: the file or folder.
@@ -107,7 +108,7 @@ def import_into(path: str | Path, store_directory: str | Path, *, reader: Sample
         reader: reads the samples of logs that contain other tasks than goalscope's.
 
     Returns:
-        The complete log; its episodes are in the store.
+        The record of the import, with its counts and problems; the episodes themselves are in the store.
 
     Raises:
         OSError: the store cannot be opened or written; BlockingIOError if another process is writing to it.

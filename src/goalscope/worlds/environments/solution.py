@@ -86,7 +86,9 @@ class StateTable(Generic[S]):
 
     @property
     def uniform(self) -> npt.NDArray[np.float64]:
-        """``[S, A]`` probabilities of actions by state of the policy that takes each offered action equally often."""
+        """``[S, A]`` action probabilities (states by actions) of the policy that takes all offered actions equally
+        often.
+        """
         return np.asarray(self.offered / self.offered.sum(axis=1, keepdims=True))
 
     @cached_property

@@ -242,8 +242,9 @@ def preset_tags(preset: str) -> dict[str, str]:
 def generate_task_map(spec: TaskSpec | str = "medium-medium", *, seed: int = 0) -> TaskMap:
     """Generate the random task map that belongs to a seed.
 
-    Every map is checked: its cells are connected, its graph has no cycle, and every node leads to a goal. A map whose
-    shortest successful walk exceeds the number of actions allowed is drawn again.
+    Every map is checked: its cells are connected, its graph has no cycle, and every node leads to a goal. The number of
+    actions allowed in an episode (the budget) is `TaskSpec.alpha` times the number of cells, rounded down; a map whose
+    shortest successful walk exceeds it is drawn again.
 
     Args:
         spec: the parameters of the distribution, or the name of one of `PRESETS`.
@@ -253,7 +254,8 @@ def generate_task_map(spec: TaskSpec | str = "medium-medium", *, seed: int = 0) 
         The map. x lies in 0 to width - 1 and y in 0 to height - 1, but corridors need not fill the rectangle.
 
     Raises:
-        ValueError: if the preset is unknown, or no map that was drawn fits into its budget (alpha is too small).
+        ValueError: if the preset is unknown, or no map that was drawn has a successful walk within its budget (alpha is
+            too small).
     """
     if isinstance(spec, str):
         if spec not in PRESETS:
