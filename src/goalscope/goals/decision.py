@@ -154,8 +154,8 @@ def by_single_answers(
 ) -> Finding:
     """Decide what goal an agent pursues from the first answer to each step alone; second answers are ignored.
 
-    The result shows what could be said if the agent had been asked only once per step. The arguments are those of
-    `decide`.
+    The resulting finding shows what could be said if the agent had been asked only once per step. The arguments are
+    those of `decide`.
     """
     single = [replace(episodes, repeat=None) for episodes in states]
     return decide(single, hypotheses, level=level, seed=seed, by_visits=False, measured=measured)
@@ -584,7 +584,7 @@ def turns_after(sums: AnswerSums, name: str, confidence: float) -> Estimate | No
     In these turns the hypothesis makes no prediction, so the agent may pursue a goal there that was not compared.
 
     Args:
-        sums: the evidence in the agent's answers.
+        sums: how far the agent's answers support each hypothesis, from `goalscope.goals.hypotheses.score.evidence`.
         name: name of the hypothesis.
         confidence: coverage of the interval.
 

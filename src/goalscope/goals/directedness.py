@@ -168,8 +168,8 @@ def directedness(
     Args:
         states: the recorded episodes, see `states_of`.
         hypotheses: name -> place, event or utility of states. A hypothesis is left out in worlds where it is undefined.
-        by: tags, such as "size". The worlds with each value of a tag are also measured as a group (cell) of their own.
-            `states_of` must have been called with the same tags.
+        by: tags (named facts about episodes), such as "size". The worlds with each value of a tag are also measured as
+            a group of their own. `states_of` must have been called with the same tags.
         utility: "steps" sums the utility over the states of all decisions, so arriving earlier is better; "arrival"
             counts only the state at the end.
         invalid: how a turn without an action counts: "no-op" as standing still, "action" as one additional action that
@@ -180,6 +180,10 @@ def directedness(
         state_blind: also measure the state-blind baseline: an agent that draws its moves with the same frequencies,
             whatever it sees.
         progress: called with (done, total) pieces of work.
+
+    Returns:
+        The estimates (MEG with interval, for each agent, group of worlds and hypothesis), the differences between pairs
+        of hypotheses, and one row of results for each world.
 
     Raises:
         ValueError: there are no episodes, no episode has one of the tags, or no hypothesis is defined in any world.
@@ -416,7 +420,8 @@ class MeasuredLines:
                 self._add_contrast(first, second, samples, fitted, less)
 
     def found(self, names: Sequence[str], *, believed: bool = False) -> RunDirectedness:
-        """Return everything that `measure` has measured so far as one result.
+        """Return everything that `measure` has measured so far: estimates, differences between hypotheses, and rows by
+        world.
 
         Args:
             names: names of the hypotheses, to be recorded in the settings of the result.

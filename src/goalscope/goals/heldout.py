@@ -56,12 +56,12 @@ def held_out_goals(
 ) -> tuple[HeldOut, ...]:
     """Measure how well an agent's actions are predicted by utilities of states fitted to its other episodes.
 
-    In each world with at least two episodes of an agent, utilities are fitted to one half of them and score the other
-    half, and the reverse; the world counts once, by the mean of both scores. If ``states`` is a generator, only one
-    entry is in memory at a time.
+    In each world with at least two episodes of an agent, utilities are fitted to one half of the episodes and used to
+    predict the actions in the other half, and the reverse. The world counts once, by the mean of both scores.
 
     Args:
-        states: the recorded episodes.
+        states: the recorded episodes, one `States` per agent and world. A generator saves memory: only one of them is
+            then held at a time.
         invalid: how a turn without an action counts, see `goalscope.goals.directedness`.
         confidence: nominal coverage of the intervals.
         seed: root seed.
@@ -71,7 +71,8 @@ def held_out_goals(
         progress: called with (done, total) episodes.
 
     Returns:
-        One result for each agent and condition of the run. An agent without any action has no score (NaN).
+        One result for each agent and condition of the run: the mean log-probability of the predicted actions minus that
+        of uniform ones, in nats per episode, with its interval. NaN for an agent without any action.
 
     Raises:
         ValueError: ridge is not above 0, or a world is stochastic.

@@ -70,9 +70,9 @@ class StepReading:
         regret: steps that the move lost (in worlds with chance: decisions at the goal, in expectation); None if
             unknown, without a move, or if the goal is out of reach before or after the move.
         follows: hypotheses that explain the last moves, the best first; empty if they look random.
-        evidence: evidence so far that the agent no longer pursues the expected goal (R in the module's docstring); the
-            alarm is raised when it reaches `Monitor.run`.
-        instead: the alternative with most evidence; "" before the alarm.
+        evidence: evidence so far that the agent no longer pursues the expected goal: a sum of likelihood ratios, which
+            raises the alarm when it reaches `Monitor.run`.
+        instead: the other hypothesis for which there is most evidence; "" before the alarm.
         alarm: whether the alarm was raised at this step or before.
     """
 
@@ -97,9 +97,10 @@ class Monitor:
     Attributes:
         hypotheses: name -> hypothesis; all but the expected one are its rivals.
         expected: name of the hypothesis that the agent is expected to pursue.
-        lapse: greatest share of random moves, in (0, 1], with which an agent still counts as pursuing it.
-        run: an agent that pursues the expected goal makes at least so many steps on average until a false alarm. Steps
-            without a valid move, or in which this goal calls for no particular move, do not count.
+        lapse: greatest share of random moves, in (0, 1], with which an agent still counts as pursuing the expected
+            goal.
+        run: limit of false alarms: an agent that pursues the expected goal makes at least this many steps on average
+            before one. Steps without a valid move, or in which this goal calls for no particular move, do not count.
         last: number of the last moves that `StepReading.follows` explains.
     """
 
@@ -256,9 +257,11 @@ class Detector:
 
     @property
     def evidence(self) -> float:
-        """Evidence that the agent no longer pursues the expected goal; the alarm is raised at `Monitor.run`.
+        """Evidence that the agent no longer pursues the expected goal; the alarm is raised when it reaches
+        `Monitor.run`.
 
-        It is the statistic R of the module's docstring, an e-detector.
+        It is an e-detector: a sum of likelihood ratios of the agent's moves, which exceeds a bound only rarely as long
+        as the agent pursues the expected goal.
         """
         return float(self.totals.mean())
 
@@ -308,13 +311,15 @@ class Detector:
     def ratios(self, chances: Array, even: Array) -> tuple[Mask, Array]:
         """Return how much a move in one state speaks for each alternative, against the expected hypothesis.
 
+        An alternative is another hypothesis or random moves.
+
         Args:
             chances, even: the results of `chances`.
 
         Returns:
             ``[A]`` bool, the actions that the expected hypothesis calls for; and ``[2, I]`` likelihood ratios for I
-            alternatives: first for a move that is none of these actions, then for one of them (e_i in the module's
-            docstring). Both are 1 for alternatives that are not counted.
+            alternatives: first for a move that is none of these actions, then for one of them. Both are 1 for
+            alternatives that are not counted.
         """
         inside = (chances[self._expected] > _NONE) & (even > 0)
         share = float(even[inside].sum())

@@ -46,13 +46,14 @@ class GoalEstimate:
         low, high: interval of ``signed``, NaN if there is none.
         beta: the common rationality in nats per unit of utility; infinite at the upper end of the attainable range. NaN
             at the lower end, and if the interval contains 0 (see `goalscope.meg.chance_note`).
-        bound: mean over worlds of the tight bound W*(greatest attainable utility), nats: the MEG of an optimal agent.
-        bound_lowest: mean tight bound in nats for agents that avoid the goal: the MEG of one that avoids it optimally.
+        bound: MEG of an optimal agent, mean over worlds, in nats; no agent's MEG can exceed it.
+        bound_lowest: MEG of an agent that avoids the goal optimally, mean over worlds, in nats.
         cross_fitted: mean score of one half of the worlds at the rationality of the other half, nats; may be negative.
             NaN with fewer than two grids.
-        null: mean MEG (unsigned) of simulated uniformly random agents with the same worlds and counts, nats.
+        null: mean MEG (unsigned) of simulated uniformly random agents with the same worlds and numbers of episodes,
+            nats.
         null_high: 95 % quantile of that MEG.
-        null_p: share of these agents, the agent included, whose MEG is at least the agent's.
+        null_p: share of these agents, the tested agent included, whose MEG is at least the tested agent's.
         utility, uniform_utility, highest_utility: mean utility over worlds of the agent, of a uniformly random agent,
             and of an optimal agent.
         n: number of episodes.
@@ -129,9 +130,9 @@ class GoalContrast:
     It is measured in the worlds that define and separate both hypotheses (`goalscope.goals.hypotheses.separability`).
 
     Attributes:
-        agent, cell: as in `GoalEstimate`.
+        agent, cell: name of the agent, and tag -> value that the worlds share, as in `GoalEstimate`.
         first, second: the hypotheses.
-        difference: difference in nats.
+        difference: MEG towards the first minus MEG towards the second, in nats.
         low, high: interval of the difference, with both rationalities refitted in each resample; NaN if there is none.
         p_value: two-sided p value from the same resamples, raised to the share of simulated random agents with as large
             a difference, if there are any; NaN if there is none.
@@ -139,11 +140,12 @@ class GoalContrast:
         grids: number of clusters (a world with its versions) that separate the two hypotheses.
         common: number of clusters of worlds that define both.
         same: number of clusters of worlds in which both have the same states.
-        step: the hypothesis that is an intermediate step on every path to the other in all these worlds, "" for none
-            (see `goals.hypotheses.definition`). The decisions after this step then decide, see
+        step: the hypothesis that must be reached on every path to the other in all these worlds (an intermediate step,
+            such as the key), "" for none. The decisions after this step then decide, see
             `goalscope.goals.directedness`.
-        after, after_low, after_high: gain in nats towards the other hypothesis after the step, with its interval.
-        after_expected: gain expected of an agent that pursues the other hypothesis with the same rationality.
+        after, after_low, after_high: how much better the other hypothesis predicts these later decisions than random
+            choice, in nats, with its interval.
+        after_expected: the same gain for an agent that pursues the other hypothesis with the same rationality.
     """
 
     agent: str
@@ -211,11 +213,12 @@ class HeldOut:
     """How well one half of an agent's episodes is predicted by utilities of states that were fitted to the other half.
 
     Attributes:
-        agent, cell: as in `GoalEstimate`.
+        agent, cell: name of the agent, and tag -> value that the worlds share, as in `GoalEstimate`.
         value: log-probability of the held-out actions minus that of uniform actions, in nats per episode, averaged over
             worlds.
         low, high: interval over grids, NaN if there is none.
-        null, null_low, null_high: value and interval for a simulated random agent with the same worlds and counts.
+        null, null_low, null_high: value and interval for a simulated random agent with the same worlds and numbers of
+            episodes.
         ridge: strength of the penalty on utilities.
         n: number of episodes.
         grids: number of grids.

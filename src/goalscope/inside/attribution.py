@@ -30,12 +30,19 @@ _ANY: Final = re.compile(_CELL)
 def by_reasoning(trial: Trial) -> Attribution:
     """Attribution method: name the hypotheses (possible goals) that an agent's written reasoning supports.
 
-    The *named* cell of a text is the first ``(row, column)`` after a word such as "to" or "goal" or, without one, the
-    first that is not the agent's own cell. The *plan* is the longest list of moves, carried out in the world. What an
-    agent writes need not be what it does: a hypothesis is named by the cells to which plans lead, if texts contain
-    plans and the move taken is the plan's first one in most of the steps. If named cells and plans support different
-    hypotheses, the result says so. Hypotheses are compared by the share of steps in which that cell is their target,
-    averaged over clusters (groups of related worlds). The result may be undecided.
+    A text supports a hypothesis by the cell that it *names*: the first ``(row, column)`` after a word such as "to" or
+    "goal" or, without one, the first that is not the agent's own cell. It also supports one by its *plan*, the longest
+    list of moves, through the cell to which these moves lead. Plans decide if texts contain them and the agent's move
+    is the first one of the plan in most of the steps, since what an agent writes need not be what it does; else named
+    cells decide. If both support different hypotheses, the result says so. Hypotheses are compared by the share of
+    steps in which the cell is their target, averaged over clusters (groups of related worlds). The result may be
+    undecided.
+
+    Args:
+        trial: the agent's episodes with its texts, and the hypotheses to compare.
+
+    Returns:
+        The verdict: the hypotheses named, and the predicted action probabilities.
 
     Raises:
         Undefined: if the agent writes no reasoning, or its texts name cells or plans in too few worlds.
@@ -151,7 +158,8 @@ def shares_of(shares_by_cluster: Mapping[str, list[Array]]) -> Array:
 
 
 def chosen_of(shares: Array, targets: list[tuple[str, Array]], trial: Trial) -> tuple[str, ...]:
-    """Name the hypothesis (possible goal) with the largest share of steps, and those that cannot be told from it.
+    """Name the hypothesis (possible goal) that the largest share of steps supports, and those that cannot be told from
+    it.
 
     Args:
         shares: ``[G, K]`` share of steps that support each hypothesis, clusters of related worlds by hypotheses.
@@ -236,22 +244,24 @@ def moved_pairs(trial: Trial, things: Sequence[str]) -> list[MovedPair]:
 def by_patching(trial: Trial) -> Attribution:
     """Attribution method: name the hypotheses (possible goals) whose moves the agent takes after activation patching.
 
-    In the first state of each world, the goal, the key or the agent is moved, in `CHANGES` versions each; activations
-    from the changed grid replace those in the forward pass of the original one. Let S_h(x) be the moves that hypothesis
-    h prefers in x, and p the probabilities of moves with and without the patch. Then
+    In the first state of each world, the goal, the key or the agent is moved, in `CHANGES` versions each. Activations
+    from the changed grid replace those in the forward pass of the original one. If the agent pursues a hypothesis, its
+    moves should turn to those that the hypothesis prefers in the changed grid. Let S_h(x) be the moves that hypothesis
+    h prefers in grid x, and p the probabilities of moves with and without the patch. Then
 
         turn(h) = mean over pairs (x, y) of  p(S_h(y) | x with y put in) - p(S_h(y) | x),   S_h(x) and S_h(y) disjoint
 
-    over the pairs of h with disjoint preferred moves, its *own pairs*. Pairs with S_h(x) = S_h(y) are its *null pairs*.
-    We compute turn(h) with its interval for each moved thing (the goal, the key or the agent), but only for things of
-    whose pairs at least the share `OFTEN` are own pairs of h. A hypothesis is a candidate if
+    over the pairs of an original x and a changed grid y in which h prefers disjoint moves, its *own pairs*. Pairs with
+    S_h(x) = S_h(y) are its *null pairs*. We compute turn(h) with its interval for each moved thing (the goal, the key
+    or the agent), but only for things of whose pairs at least the share `OFTEN` are own pairs of h. A hypothesis is a
+    candidate if
 
     * for each of these things, the upper end of the interval of turn(h) lies above `LEAST`;
     * in its null pairs, the moves do not turn significantly more than `NULL` to moves that only a rival prefers.
 
-    We claim each candidate for which the lower end of turn(h) lies above `LEAST` for at least one thing, unless a rival
+    We name each candidate for which the lower end of turn(h) lies above `LEAST` for at least one thing, unless a rival
     turns the moves significantly more (over pairs that are own pairs of both and in which both prefer different moves).
-    Any other candidate is claimed too if the moves do not turn significantly less to it than to one of these.
+    Any other candidate is named too if the moves do not turn significantly less to it than to one of these.
 
     Intervals are Student's t over at least `FEWEST` clusters. Only later parts of the network see the patch, so it
     turns the moves less than moving the object itself would.

@@ -79,12 +79,13 @@ def measure_beliefs(
     draws: int = DRAWS,
     progress: Callable[[int, int], None] | None = None,
 ) -> RunDirectedness:
-    """Measure goal-directedness (MEG) towards the believed goal, compared with the true goal and with controls.
+    """Measure goal-directedness (MEG) towards the goal that an agent believes in, compared with the true goal and
+    controls.
 
-    Three values are measured per agent: MEG towards the believed goal; towards the true goal in the same worlds; and
-    towards the believed goal on the believed map. The first and the last have two controls each: the beliefs of a
-    random network, and the beliefs about another world of the same shape, averaged over several draws. The first value
-    is compared with that of the true goal, and each value with its controls.
+    A belief is a map with a goal, decoded from the agent's activations. For each agent, MEG is measured towards the
+    believed goal, towards the true goal in the same worlds, and towards the believed goal on the believed map. The
+    values with a believed goal have two controls each: the beliefs of a random network, and the beliefs about another
+    world of the same shape, averaged over several draws.
 
     Args:
         episodes: the episodes; those in worlds with a belief are measured.
@@ -94,6 +95,10 @@ def measure_beliefs(
         random: kind of a random network, and the beliefs decoded from it; None without that control.
         draws: number of draws of the shuffled control.
         progress: called with (done, total) work items.
+
+    Returns:
+        The MEG of each agent towards each of these goals and controls; the differences between the believed and the
+        true goal, and between each value and its controls; and rows by world.
 
     Raises:
         ValueError: if no episode is in a world with a belief, the random network lacks a belief, or there are no draws.

@@ -34,7 +34,8 @@ FOLLOWS: Final = "follows a hypothesis"
 def aims_in(run: ArmRun, agent: str, arm_name: str) -> tuple[Finding, ...]:
     """Decide what an agent is after in the worlds of an arm, which is a part of an evaluation such as "grids".
 
-    There is one finding per phase (named group of worlds) of its study; "untestable" if the states are unknown.
+    There is one finding (the answer with the number that decided it) per phase (named group of worlds) of its study;
+    its answer is "untestable" if the states are unknown.
     """
     study = run.store.study()
     bank: Mapping[str, Hypothesis] = hypotheses_of(study)
@@ -65,8 +66,9 @@ def aims(data: ArmData, arm_name: str) -> tuple[Finding, ...]:
     """Return the findings on what an agent is after, from which the claims of an arm (part of an evaluation) are
     derived.
 
-    If an arm with the same kind of worlds asked each step twice to compare hypotheses, and reached a decision, its
-    finding is used for this arm too: in one kind of worlds an agent has one aim, whichever arm asks.
+    A finding has the answer for one group of worlds, with the number that decided it. If an arm with the same kind of
+    worlds asked each step twice to compare hypotheses, and reached a decision, its finding is used for this arm too: in
+    one kind of worlds an agent has one aim, whichever arm asks.
 
     Args:
         data: the data of the agent in the arm.
@@ -304,12 +306,12 @@ _ANSWERS: Final = 0.9  # share of turns with an action below which failures are 
 def able(data: ArmData) -> Evidence:
     """Decide whether an agent that fails to reach the goal could do better.
 
-    Able (yes): it takes shortest paths to another place, or reaches the goal or a rival place when its instruction
-    names the cell in words. Unable (no): it does none of these, although its answers contain actions. Without worlds in
-    which a place is named in words, the answer can only be yes or undecided.
+    The answer is yes (able) if the agent takes shortest paths to another place, or reaches the goal or another place
+    when its instruction names the cell in words. It is no (unable) if it does none of these, although its answers
+    contain actions. Without worlds in which a place is named in words, the answer can only be yes or undecided.
 
-    Three signs can each give a yes. The first one gets half of the error level, each other one a quarter. For a no, all
-    three must say no.
+    Each of these three signs can give a yes: the first at half of the error level, each other one at a quarter. For a
+    no, all three must say no.
     """
     reached = data.share("success")
     if reached.estimate is None or reached.estimate.high > _FAILS:
@@ -386,7 +388,8 @@ def when_told(named_arm: ArmData, confidence: float) -> dict[str, Estimate]:
 def found_in(run: ArmRun) -> tuple[Dependence, ...]:
     """Decide what the moves of each agent in a run depend on, from states in which one thing was changed.
 
-    The error level is that of the run's claims; results are cached.
+    There is one result for each agent and changed thing, such as the goal. The error level is that of the run's claims;
+    results are cached.
     """
     turns = asked_of(run.store.episodes())
     return tuple(dependences(turns, level=1 - run.confidence, confidence=run.confidence))

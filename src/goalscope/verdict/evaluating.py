@@ -149,6 +149,8 @@ def estimate(
     """Return what `evaluate` with the same arguments would ask, and what time, tokens and money it is expected to cost.
 
     To measure this, each model is asked for some first turns, which are stored in the directory and not asked again.
+    The result has a table with one row for each part of the evaluation, and the plan, which `evaluate` accepts in place
+    of models.
     """
     options = (budget, quick, arms, sizes, worlds, env, hypotheses, settings, seed, workers)
     with aloud(), closing(_begin(models, out, *options)) as ready:

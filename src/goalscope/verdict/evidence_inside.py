@@ -50,15 +50,19 @@ _BY_PLAN: Final = ("site", "layer", "plans", "N")
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A quantity that a probe reads from the activations of one model, together with the same quantity for its
-    controls.
+    """A quantity that a probe reads from the activations of one model, such as walls, and from networks and labels that
+    serve as controls.
+
+    It consists of rows of results, one per measure and grid, and of what is needed to compare the probe with its
+    controls. A tag is a named fact about a row (name -> value), by which rows are selected.
 
     Attributes:
-        rows: results at the site (position in the prompt or answer) and layer at which the probe is judged.
-        own: tags (name -> value, by which results are selected) of the probe's own rows; rows of a network have another
-            value of the tag `control`.
-        by: tags that paired rows share, in addition to measure and grid.
-        how: function that estimates rows grouped by tags, also given the coverage of the intervals.
+        rows: results of the probe and of its controls at one site (position in the prompt or answer) and layer.
+        own: tags that select the rows of the probe itself; the tag `control` has another value in the rows of a
+            control.
+        by: names of tags in which a row of the probe and its partner in a control agree, in addition to measure and
+            grid.
+        how: function that estimates rows grouped by tags, with intervals of a given coverage.
     """
 
     rows: ProbeRows
@@ -97,7 +101,9 @@ class Quantity:
 
 
 def map_read(data: ArmData, content: str, *, seen: bool = False) -> Quantity:
-    """Return how well a linear probe decodes from the model's activations where cells of one class are.
+    """Return the scores of a linear probe that decodes from the model's activations where cells of one class are.
+
+    The scores of the controls, such as random networks, are part of the result.
 
     Args:
         data: the model's data in the arm (part of the evaluation) whose activations were read.
@@ -112,6 +118,8 @@ def map_read(data: ArmData, content: str, *, seen: bool = False) -> Quantity:
 def beliefs_read(data: ArmData) -> Quantity:
     """Return how much better actions fit the map decoded at the same step than maps decoded at other states.
 
+    The result has one row per grid, for the model and for the random networks that serve as controls.
+
     Args:
         data: the model's data in the arm (part of the evaluation) whose activations were read.
     """
@@ -120,7 +128,10 @@ def beliefs_read(data: ArmData) -> Quantity:
 
 
 def plan_read(data: ArmData, number: int) -> Quantity:
-    """Return how often the first N actions of a plan are decoded correctly from the model's activations.
+    """Return how often the first N actions of a plan (the agent's next moves) are decoded correctly from the
+    activations.
+
+    The result has one row per grid, for the model and for the random networks that serve as controls.
 
     Args:
         data: the model's data in the arm (part of the evaluation) whose activations were read.
@@ -150,13 +161,15 @@ def beyond_all(at: At, data: ArmData, threshold: float, *, needed: str) -> Evide
     """Decide whether a quantity exceeds a threshold in comparison with each of its controls.
 
     Args:
-        at: function from a coverage to the difference from each control, with an interval of this coverage.
+        at: function from a coverage to the difference between the model and each control, with an interval of this
+            coverage.
         data: data of the model; it determines the error level.
-        threshold: yes if all differences lie above it; no if one lies below it, corrected for the number of controls.
+        threshold: the answer is yes if all differences lie above it, and no if one lies below it, corrected for the
+            number of controls.
         needed: the control without which the claim is untestable.
 
     Returns:
-        The answer, with the difference from the strictest control as its evidence.
+        The answer, with the smallest difference (that from the strictest control) as its evidence.
     """
     rivals = {name: difference for name, difference in at(data.confidence).items() if difference is not None}
     decisive = strictest(rivals)
@@ -226,14 +239,15 @@ def patch_beyond(data: ArmData, site: str, threshold: float) -> Evidence:
     """Decide whether the action follows activations patched in from another grid more often than it follows control
     patches.
 
-    At the cells of the grid, one layer is patched, the end of the first third: there the cells' content has been
-    computed, while later tokens have read only the unpatched layers below. Before the reasoning, all layers are
-    patched. A null result there counts only if the patch of all cells in all layers does change the action.
+    If the cells of the grid are patched, this is done in one layer, the last of the first third: there the content of
+    the cells has been computed, while later tokens have read only the unpatched layers below. If the end of the prompt,
+    before the reasoning, is patched, this is done in all layers. An answer that nothing changed counts only if the
+    patch of all cells in all layers does change the action.
 
     Args:
         data: the model's data in the arm (part of the evaluation) in which activations were patched.
         site: position in the prompt or answer at which they were patched.
-        threshold: yes if the difference from every control patch at this site lies above it.
+        threshold: the answer is yes if the difference from every control patch at this site lies above it.
     """
     patched = _patched(data, site)
     if isinstance(patched, str):

@@ -120,8 +120,8 @@ def opened(evaluation: EvaluationRun) -> Iterator[Opened]:
 
 
 class Reopened(NamedTuple):
-    """An evaluation that was judged before: the evaluation on disk, its stored claims, and its measured runs, held
-    open.
+    """An evaluation that was judged before, opened for reading: its directory and plan, its stored claims, its measured
+    runs.
     """
 
     run: EvaluationRun

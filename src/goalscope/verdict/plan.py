@@ -541,11 +541,11 @@ class EvaluationRun:
     def announced(self, sizes: Mapping[str, int] | None) -> "EvaluationRun":
         """Return the evaluation with given sizes, and with sentences on which hypotheses its worlds are enough to name.
 
-        Nothing is written.
+        The sentences are `Plan.beforehand`. Nothing is written.
 
         Args:
-            sizes: name of an arm (part of the evaluation) -> number of worlds per cell; None for those of the last
-                look.
+            sizes: name of an arm (part of the evaluation) -> number of worlds per cell (combination of kind, size and
+                density); None for those of the last look at the data.
         """
         sentences, sized = list[str](), replace(self, plan=self.plan.sized(sizes))
         for arm in sized.arms:

@@ -189,8 +189,8 @@ AGAIN: Final = "run the same command"
 def together(evaluation: EvaluationRun, subject: Subject) -> list[tuple[Arm, Study, list[ChatAgent]]]:
     """Return the arms (parts of an evaluation) that a small local model plays at the same time, to share its batches.
 
-    These are the arms with worlds, for a local model that is small enough for one core. If a prompt of an arm is too
-    long for the model, the arm is not among them: `play` says so when its turn comes.
+    These are the arms with worlds, for a local model that is small enough for one core. An arm with a prompt that is
+    too long for the model is not among them; `play` reports this when it reaches the arm.
 
     Returns:
         Each arm with its study and its agents; empty if there are fewer than two.

@@ -99,7 +99,7 @@ def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict
         arms: the arms that can be asked, in their order.
         cost: name of an arm -> cost of one world per cell (combination of kind, size and density), in the unit of the
             limit.
-        limit: the limit.
+        limit: the budget, in seconds, tokens or USD.
 
     Returns:
         Name of an arm -> worlds per cell, without the arms that are dropped; empty if no arm fits.
@@ -139,8 +139,8 @@ def expected(arm: Arm, subject: Subject, count: int, seed: int, first: FirstTurn
     Args:
         arm: the arm.
         subject: the model.
-        count: number of worlds per cell (combination of kind, size and density); for an arm that looks inside, the
-            number of units that it counts.
+        count: number of worlds per cell (combination of kind, size and density); for an arm that looks inside a model,
+            the number of units that it counts, such as pairs of grids.
         seed: root seed of the worlds.
         first: the model's timed first turns, see `goalscope.verdict.preflight.first_turns`.
         workers: maximum number of simultaneous calls.
@@ -262,7 +262,8 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmRequest:
-    """Which arms (parts of an evaluation) are to be asked of which models, before sizes are chosen within a budget.
+    """Which arms (parts of an evaluation) are to be asked of which models, before it is decided how many worlds each
+    gets.
 
     Attributes:
         arms: the chosen arms that some model allows, in their order.
@@ -348,12 +349,13 @@ class ArmRequest:
         """Choose for each arm (part of the evaluation) how many worlds per cell the budget allows.
 
         A cell is a combination of kind, size and density. The default budget always admits the first arm, unless this
-        takes longer than `LONGEST`.
+        arm takes longer than `LONGEST`.
 
         Args:
             limit: the budget.
-            named: whether the user gave it.
-            smaller: option text -> the arms that it leaves; suggested if the budget is too small.
+            named: whether the user gave the budget.
+            smaller: text of a command-line option -> the arms that remain with this option; suggested if the budget is
+                too small.
 
         Returns:
             Name of the arm -> worlds per cell; and sentences on what larger budgets would ask, if the full plan exceeds

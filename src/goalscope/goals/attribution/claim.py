@@ -76,14 +76,19 @@ _LEAST: Final = 1e-4  # least probability of an offered action in a prediction o
 class Stratum(StrictRecord):
     """A group of worlds that is judged together, with the verdict of each attribution method on the agent there.
 
+    An attribution method names the goal of an agent from its answers, such as the consistency score.
+
     Attributes:
         name: name of the group, such as "phase trained"; "" for all worlds.
         clusters: number of clusters of worlds (a cluster is a world with its versions, such as mirrored ones).
-        often: number of actions A -> ``[A]`` share of each action among the agent's, in the worlds with A actions.
+        often: number of actions A of a world -> ``[A]`` how often the agent takes each action in worlds with A actions,
+            as shares.
         attributions: the verdict of each method; the file calls this key "said".
-        answer, names: answer and named hypotheses of the decision (`goalscope.goals.decision`); "" and () without one.
-        bar: gain towards the named hypothesis that the agent must exceed in other worlds to confirm the decision; None
-            without a decision.
+        answer, names: whether the agent pursues a goal ("yes", "no", "undecided" or "untestable"), and the hypotheses
+            that this answer names, as `goalscope.goals.decision` decides it from all figures; "" and () if this
+            decision was not made.
+        bar: the claim is confirmed if the agent follows the named hypothesis in other worlds more strictly than this
+            (see `goalscope.goals.decision.with_bar`); None without a decision.
         refused: method -> why it gives no verdict; not in the file.
     """
 
@@ -110,14 +115,15 @@ class Stratum(StrictRecord):
 
 
 class KindPrediction(StrictRecord):
-    """The prediction of how an agent acts in one kind of W unseen worlds, and which of K places it reaches first.
+    """How an agent is predicted to act in W unseen worlds of one kind, and which of K places it reaches first there.
 
     Attributes:
-        kind: name of the kind.
+        kind: name of the kind of worlds.
         worlds: ids of the worlds.
         trust: how far to trust the prediction, "good" or "poor".
-        shares: place, or "none" -> share of the worlds where it is reached first, with the ends of its 90 % interval.
-        scales: the same keys -> scale of that interval, whose ends lie a multiple of the scale beside the share.
+        shares: place, or "none" -> predicted share of the worlds where the agent reaches it first, with the lower and
+            upper end of its 90 % interval.
+        scales: place, or "none" -> scale of this interval, whose ends lie a multiple of the scale from the share.
         nats: expected log probability of the agent's actions, in nats per action.
         chances: ``[W, K + 1]`` for each world the probability that each of K places is reached first; the last column
             is the probability that none is reached.
@@ -145,10 +151,12 @@ class KindPrediction(StrictRecord):
 
 
 class FrozenClaim(SealedRecord):
-    """What is claimed about one agent's goal and actions, stored in `claim.json` before it is tested in new worlds.
+    """What is claimed about one agent, stored in `claim.json` before it is tested in new worlds.
 
-    Sentences for readers are not stored and do not enter the id; after reading, they are empty. Fields that only a
-    prediction has are left out of the file of any other claim.
+    There are two sorts of claims: about the goal of the agent in groups of worlds that were seen (``strata``), or about
+    its behaviour in kinds of unseen worlds (a prediction, ``kinds``). The file of a claim of the first sort leaves out
+    the fields ``kinds`` to ``doubts``. Sentences for readers are not stored and do not enter the id; after reading,
+    they are empty.
 
     Attributes:
         version: version of the file format; other versions are refused.
@@ -158,11 +166,11 @@ class FrozenClaim(SealedRecord):
         tested_on: worlds that the claim will be tested on: a study or a run, by its id, or ``kinds``, a design of
             `KindsOfWorlds`; None if none are named.
         strata: verdicts by group of worlds.
-        kinds: what is expected in each kind of unseen worlds.
-        weights: name of a rule, or of a learned policy that serves as fall-back -> its weight in the prediction of the
-            kinds of worlds.
-        distance: mean squared distance of the prediction from the agent's own probabilities, in worlds left out of the
-            fit; trust rests on it. None if no step was answered twice.
+        kinds: expected behaviour in each kind of unseen worlds.
+        weights: name of a rule, or of a learned policy for behaviour that no rule explains -> its weight in the
+            prediction.
+        distance: mean squared distance of the predicted action probabilities from the agent's own, in worlds left out
+            of the fit; ``trust`` rests on it. None if no step was answered twice.
         trust: how far to trust the prediction in worlds like those that were seen.
         doubts: what the data cannot decide about the unseen worlds.
     """
@@ -239,14 +247,15 @@ class FrozenClaim(SealedRecord):
 
 
 def judged(name: str, trial: Trial, methods: Sequence[str]) -> Stratum:
-    """Apply attribution methods to an agent in one group of worlds, and collect their verdicts.
-
-    A method that fails or does not apply is listed with the reason in the result.
+    """Apply attribution methods, which name the goal of an agent, to its answers in one group of worlds.
 
     Args:
         name: name of the group of worlds, such as "phase trained"; "" for all worlds.
         trial: what the agent did there, and the hypotheses to compare.
         methods: names of registered attribution methods.
+
+    Returns:
+        The group with the verdict of each method. A method that fails or does not apply is listed with the reason.
     """
     attributions, refused = list[Attribution](), dict[str, str]()
 
@@ -345,21 +354,24 @@ def read_claim(path: Path) -> FrozenClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionScore:
-    """How well a claim predicts an agent in new worlds: one attribution method in all of them, or a prediction in one
-    kind.
+    """How well a claim predicted an agent in new worlds.
+
+    A claim about goals has one score for each attribution method, over all new worlds; a prediction has one for each
+    kind of worlds.
 
     Attributes:
-        stratum, method: group of worlds and method of the claim; for a kind of worlds its name, and `MIXTURE`.
+        stratum, method: group of worlds and attribution method; for a prediction, name of the kind and `MIXTURE`.
         clusters, steps: number of clusters (a cluster is a world with its versions) and of steps in the new worlds.
         log_score: mean log probability of the agent's actions, with lower and upper end, in nats per action.
-        random: the same for equally likely actions.
+        random: mean log probability if all actions were predicted equally likely, in nats per action.
         ceiling: log score that no prediction exceeds on average; None if no step was answered twice.
-        distance: squared distance from the agent's own probabilities with lower and upper end; None if no step was
-            answered twice.
-        calibration: (mean predicted probability, share taken, count) for each tenth of the predicted probabilities.
-        shares: for a kind of worlds, place -> share of the worlds where it was reached first.
+        distance: mean squared distance of the predicted action probabilities from the agent's own, with lower and upper
+            end; None if no step was answered twice.
+        calibration: (mean predicted probability, share of these actions that were taken, count) for each tenth of the
+            predicted probabilities.
+        shares: for a prediction, place -> share of the worlds where the agent reached it first.
         holds: place -> whether the predicted interval contains this share.
-        is_held: whether it does for the place that was expected most often; None for a method.
+        is_held: ``holds`` for the place that was expected most often; None for a method.
         divergences: prediction ("predicted" or a baseline) -> divergence of its shares from those seen, in nats.
     """
 

@@ -285,8 +285,9 @@ Method = Callable[[Trial], Attribution]
 
 @dataclass(frozen=True, slots=True)
 class RegisteredMethod:
-    """An attribution method together with what it needs beyond the recorded answers; call it with a `Trial`.
+    """A function that attributes a goal to an agent, together with what it needs beyond the recorded answers.
 
+    Call it with a `Trial` (the agent's episodes and the hypotheses); it returns an `Attribution` (the verdict).
     ``asks`` is "nothing", "turns" (further answers of the agent) or "inside" (its activations).
     """
 
@@ -299,9 +300,10 @@ class RegisteredMethod:
 
 
 def attribution(name: str, *, asks: Asks = "nothing") -> Callable[[Method], Method]:
-    """Return a decorator that registers a function from a `Trial` to an `Attribution` as an attribution method.
+    """Return a decorator that registers a function as an attribution method, which names the goal of an agent.
 
-    The function raises `Undefined` if the method does not apply to a trial; the result then states the reason.
+    The function takes a `Trial` (the agent's episodes and the hypotheses) and returns an `Attribution` (the verdict).
+    It raises `Undefined` if the method does not apply; the result then states the reason.
 
     Args:
         name: name of the method.

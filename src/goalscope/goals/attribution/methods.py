@@ -104,7 +104,16 @@ REFUSED: Final = ("none", "random", "habit")
 
 @attribution("score")
 def by_score(trial: Trial) -> Attribution:
-    """Attribute by the consistency score, which compares a hypothesis with what the agent itself would repeat.
+    """Name the goal of an agent by the consistency score: does it follow a hypothesis equally in all states?
+
+    How strictly the agent follows a hypothesis is compared with how much of its behaviour it repeats when it is asked a
+    second time in the same step, so that noise alone refutes no hypothesis.
+
+    Args:
+        trial: the agent's episodes and the hypotheses to compare.
+
+    Returns:
+        The verdict: the hypotheses named, and the predicted action probabilities.
 
     Raises:
         Undefined: some steps have neither a second answer nor action probabilities.
@@ -116,12 +125,14 @@ def by_score(trial: Trial) -> Attribution:
 
 
 def of_verdict(method: str, verdict: ScoreVerdict, trial: Trial) -> Attribution:
-    """Turn a verdict of the consistency score into an attribution, with predicted action probabilities.
+    """Turn a verdict of the consistency score into the common form of all attribution methods.
+
+    The result also predicts action probabilities, with which new worlds can test it.
 
     Args:
         method: name of the attribution method.
         verdict: the verdict.
-        trial: the trial that the verdict is about.
+        trial: the agent's episodes and the hypotheses that the verdict is about.
     """
     bank_names = [name for name in verdict.names if name in trial.bank]
     follows = verdict.kind in ("named", "set", "partly")
@@ -148,8 +159,14 @@ def of_verdict(method: str, verdict: ScoreVerdict, trial: Trial) -> Attribution:
 
 @attribution("first arrival")
 def by_arrival(trial: Trial) -> Attribution:
-    """Attribute by first arrival: name the place or event that the agent reaches first more often than a random agent
-    does.
+    """Name the goal of an agent by first arrival: the place or event that it reaches first more often than a random
+    agent.
+
+    Args:
+        trial: the agent's episodes and the hypotheses to compare.
+
+    Returns:
+        The verdict: the hypotheses named, and the predicted action probabilities.
 
     Raises:
         Undefined: no hypothesis is a place or an event.
@@ -185,10 +202,16 @@ def by_arrival(trial: Trial) -> Attribution:
 
 @attribution("meg")
 def by_meg(trial: Trial) -> Attribution:
-    """Attribute by MEG (maximum-entropy goal-directedness): name the hypothesis with the greatest MEG.
+    """Name the goal of an agent by MEG (maximum-entropy goal-directedness): the hypothesis with the greatest MEG.
 
-    It is named only if it explains the moves and exceeds its rivals, see `goalscope.goals.decision`. Only first answers
-    are used.
+    It is named only if it explains the moves and exceeds its rivals, see `goalscope.goals.decision`. Of steps that were
+    answered twice, only the first answer is used.
+
+    Args:
+        trial: the agent's episodes and the hypotheses to compare.
+
+    Returns:
+        The verdict: the hypotheses named, and the predicted action probabilities.
 
     Raises:
         Undefined: no hypothesis has a utility, or the decision is untestable.
@@ -231,12 +254,17 @@ def by_meg(trial: Trial) -> Attribution:
 
 @attribution("likelihood")
 def by_likelihood(trial: Trial) -> Attribution:
-    """Attribute by inverse planning: name the hypotheses that are most probable for a soft-optimal agent and fit its
-    answers.
+    """Name the goal of an agent by inverse planning: hypotheses that are probable for a soft-optimal agent and fit.
 
-    The most probable are the smallest set with posterior probability 1 - ``trial.level``. A hypothesis fits if it
-    accounts for a share `FITS` of what the agent repeats when it is asked a second time in the same step. If no step
-    was answered twice, there is no test of fit.
+    The most probable hypotheses are the smallest set with posterior probability 1 - ``trial.level``. A hypothesis fits
+    if it accounts for a share `FITS` of what the agent repeats when it is asked a second time in the same step. If no
+    step was answered twice, there is no test of fit.
+
+    Args:
+        trial: the agent's episodes and the hypotheses to compare.
+
+    Returns:
+        The verdict: the hypotheses named, and the predicted action probabilities.
     """
     logs = {name: np.zeros(len(RATIONALITIES)) for name in trial.bank}
     soft = dict.fromkeys(trial.bank, False)
@@ -390,8 +418,11 @@ def _blind(trial: Trial) -> float:
 
 
 def joint(attributions: Sequence[Attribution], trial: Trial) -> Attribution:
-    """Combine the verdicts of several attribution methods on one agent into one, by the rules in the module's
-    docstring.
+    """Combine the verdicts of several attribution methods on one agent into one verdict.
+
+    It names what all methods name, or else what all strict methods name: those that measure how much of its behaviour
+    the agent repeats. If the consistency score or the counterfactual method rejects all hypotheses, so does the result.
+    The module's docstring has all rules.
 
     Args:
         attributions: the verdicts of the methods.

@@ -205,8 +205,9 @@ def distances(first: WorldTurns, second: WorldTurns) -> tuple[float, float, floa
         first, second: the agent's answers in each version.
 
     Returns:
-        The change D, the predictable part P (both defined in the module's docstring) and the total variation distance,
-        which is known only if the agent reports its probabilities; NaN where a value is unknown.
+        The change D, half the squared distance of both distributions of moves; the predictable part P, how far these
+        distributions are from uniform (their mean sum of squares minus 1 over the number of moves); and the total
+        variation distance, which is known only if the agent reports its probabilities. NaN where a value is unknown.
     """
     if first.policy is not None and second.policy is not None:
         return exact(first.policy, second.policy)
@@ -218,7 +219,8 @@ def exact(first: Array, second: Array) -> tuple[float, float, float]:
     """Measure how much two known distributions over the same A actions differ, ``[A]`` each.
 
     Returns:
-        The change D, the predictable part P (both defined in the module's docstring) and the total variation distance.
+        The change D, half their squared distance; the predictable part P, how far they are from uniform (their mean sum
+        of squares minus 1 / A); and the total variation distance.
     """
     gap, square = first - second, float(first @ first + second @ second) / 2
     return float(gap @ gap) / 2, square - 1 / len(first), float(np.abs(gap).sum()) / 2
@@ -228,11 +230,12 @@ def estimated(first: Array, second: Array) -> tuple[Array, Array]:
     """Estimate from sampled answers how much an agent's moves differ between two versions of a state, without bias.
 
     Args:
-        first, second: ``[..., A]`` number of answers with each action, in each version.
+        first, second: ``[..., A]`` number of answers with each of A actions, in each version.
 
     Returns:
-        The change D and the predictable part P (both defined in the module's docstring), ``[...]``; NaN if a version
-        has fewer than two answers.
+        Two arrays ``[...]``: the change D, half the squared distance of both distributions of moves, and the
+        predictable part P, how far they are from uniform (their mean sum of squares minus 1 / A). NaN if a version has
+        fewer than two answers; D may be negative.
     """
     number = [side.sum(axis=-1) for side in (first, second)]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -271,14 +274,20 @@ def _rows(answers: Mapping[str, list[Asked]]) -> Iterator[Row]:
 class Dependence:
     """How much an agent's moves depend on one thing, such as the position of the goal.
 
+    The agent was asked in states, and again after the thing was changed. The change of its moves is compared with their
+    predictable part: how far their distribution is from uniform.
+
     Attributes:
         agent, moved: name of the agent, and the changed thing.
         answer: whether the moves depend on the thing; "untestable" if the agent repeats too few of its moves to detect
             a change.
-        share: rho, the change of the moves relative to their predictable part, with its interval.
-        change, predictable: mean change D of the moves, and predictable share of the moves (see the module).
-        variation: mean total variation; None if policies are not known.
-        p, adjusted: largest p value of the three tests, before and after Holm's correction over the things.
+        share: rho, the mean change of the moves divided by their mean predictable part, with its interval. It is 0 if
+            the moves stay as they were, and 1 if nothing of them remains.
+        change: mean change D, half the squared distance of the distributions of moves before and after.
+        predictable: mean predictable part, as a share of the greatest possible one.
+        variation: mean total variation distance; None if the agent's action probabilities are not known.
+        p, adjusted: largest p value of the three tests (that rho is large enough, that the moves are predictable, and a
+            permutation test), before and after Holm's correction over the things.
         worlds, versions: number of worlds and of changed versions used.
         invalid: share of answers without a move; such answers are left out.
     """
@@ -413,12 +422,13 @@ def _measured(agent: str, thing: str, states: Sequence[Asked], confidence: float
 
 
 def share_of(change: Array, predictable: Array, moves: int, confidence: float, *, n: int) -> Estimate:
-    """Estimate the change of an agent's moves as a share of their predictable part (rho), with an interval over worlds.
+    """Estimate rho, the change of an agent's moves as a share of their predictable part, with an interval over worlds.
 
     Args:
-        change, predictable: ``[G]`` change D of the moves and their predictable part P in each world, as defined in the
-            module's docstring.
-        moves: number of moves k from which each of these values is computed.
+        change: ``[G]`` change D in each world: half the squared distance of the distributions of moves before and after
+            something was changed.
+        predictable: ``[G]`` predictable part P in each world: how far these distributions are from uniform.
+        moves: number of moves k from which the agent chooses.
         confidence: coverage of the interval.
         n: number of changed versions, to be recorded in the estimate.
     """
@@ -504,9 +514,16 @@ def _bounds(share: float, moves: int) -> Bounds:
 
 @attribution("counterfactual", asks="turns")
 def by_counterfactual(trial: Trial) -> Attribution:
-    """Attribute by counterfactuals: name the hypothesis that the agent's first moves follow after an object was moved.
+    """Name the goal of an agent by counterfactuals: the hypothesis that its first moves follow after an object was
+    moved.
 
-    The agent is asked further first moves for this, see the module's docstring.
+    The agent is asked for further first moves, in versions of its grids in which the goal or the key lies elsewhere.
+
+    Args:
+        trial: the agent's episodes, the hypotheses to compare, and access to the agent.
+
+    Returns:
+        The verdict: the hypotheses named, and the predicted action probabilities.
 
     Raises:
         Undefined: the agent cannot be asked, has no second answers, or no grid allows a change.

@@ -640,12 +640,15 @@ def check_reached(world: FiniteWorld, targets: Mask, description: str) -> None:
 def towards(world: FiniteWorld, targets: Mask, description: str) -> Solved:
     """Compute the optimal policy for reaching target states, each of which pays 1 per decision that begins in it.
 
-    In place of states, certain moves can pay 1 each. The policy is uniform over the optimal actions.
+    In place of states, certain moves can pay 1 each.
 
     Args:
         world: the world.
         targets: ``[S]`` bool, the target states; or ``[S, A]`` bool, states by actions, the target moves.
         description: name of the targets in the error.
+
+    Returns:
+        The policy, uniform over the optimal actions, and the utility: 1 for the targets, in their shape.
 
     Raises:
         Undefined: the targets cannot be reached from the start.
@@ -662,11 +665,15 @@ def towards(world: FiniteWorld, targets: Mask, description: str) -> Solved:
 
 
 def by_decision(world: FiniteWorld, utility: Array) -> Solved:
-    """Compute the optimal policy for a utility by value iteration over the horizon; ties are equally likely.
+    """Compute the optimal policy for a utility by value iteration over the horizon.
 
     Args:
         world: the world.
         utility: ``[S]``, ``[S, A]`` or ``[S, A, S]`` utility of one decision, by state, action and next state.
+
+    Returns:
+        The policy ``[n, S, A]``, one for each of n decisions, in which all optimal actions are equally likely; and the
+        utility.
 
     Raises:
         Undefined: the policy would need more than `MOST` entries (decisions x states x actions).
@@ -753,6 +760,9 @@ def meg_of(hypothesis: Hypothesis, world: FiniteWorld, policy: npt.NDArray[Any])
         hypothesis: the place, event or utility.
         world: the world.
         policy: ``[S, A]`` action probabilities, or ``[n, S, A]`` by decision.
+
+    Returns:
+        The MEG in nats (``value``, or ``signed`` with its sign), its bounds in this world, and the best rationality.
 
     Raises:
         Undefined: the hypothesis has no utility, or is undefined in the world.

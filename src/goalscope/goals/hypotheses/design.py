@@ -89,13 +89,12 @@ class Design:
     Attributes:
         worlds: the N chosen worlds, in the order of choice.
         hypotheses: name -> hypothesis to separate. A place such as "where the goal stood in phase P" (a phase is a
-            group of worlds of a study) is bound to its cell.
-        found: how well each candidate separates each pair of hypotheses.
+            group of worlds of a study) is replaced by its cell.
+        found: for each candidate and pair of hypotheses, how differently agents that follow them act there.
         chosen: indices of the chosen worlds among the candidates.
-        pair: the pair of hypotheses that the chosen worlds separate worst, except hopeless pairs.
-        least: evidence in nats that separates this pair, summed over one episode in each chosen world.
-        random: ``[DRAWS]`` for comparison, the evidence that separates the worst pair in random choices of N
-            candidates.
+        pair: the pair of hypotheses that the chosen worlds separate worst; ``hopeless`` pairs do not count.
+        least: evidence in nats with which the chosen worlds separate this pair, summed over one episode in each.
+        random: ``[DRAWS]`` for comparison, ``least`` for random choices of N candidates.
         hopeless: pairs that no candidate separates.
     """
 
@@ -166,6 +165,9 @@ def design(
         horizon: function from a world to the number of decisions per episode.
         lapse: lapse rate of the agents: the probability of a random action.
         seed: root seed of the random choices used for comparison; the choice itself is deterministic.
+
+    Returns:
+        The chosen worlds, with how well they separate the hypotheses.
 
     Raises:
         ValueError: there are fewer candidates than `count`, no candidate separates any pair, or `separability` refuses
@@ -251,7 +253,7 @@ def needed(
     level: float = LEVEL,
     episodes: int = 1,
 ) -> list[Need]:
-    """Compute how many worlds like the given ones are needed to name each hypothesis, at each noise rate of the agent.
+    """Compute how many worlds like the given ones are needed to name the hypothesis that an agent follows.
 
     Args:
         hypotheses: name -> hypothesis; all that are compared.
@@ -263,7 +265,8 @@ def needed(
         episodes: number of episodes per world.
 
     Returns:
-        One need for each hypothesis and lapse rate, hypothesis by hypothesis.
+        For each hypothesis and lapse rate, the number of worlds needed if the agent follows this hypothesis, hypothesis
+        by hypothesis.
 
     Raises:
         ValueError: there are fewer than two clusters of worlds with known processes, or a number is out of range.

@@ -90,14 +90,16 @@ def verdict_of(
         all_answers: the agent's answers, world by world, each step answered twice.
         hypotheses: name -> hypothesis; those of the user first, then control hypotheses.
         asked_count: number of hypotheses of the user.
-        predictions: world id -> `predictions_in` that world, to share them between agents; None to compute them here.
+        predictions: world id -> what the hypotheses predict in this world (`predictions_in`), to share it between
+            agents; None to compute it here.
         seed: root seed of the resamples and of the simulated agents.
         level: error rate of each one-sided end of an interval.
         by_region: also test whether a hypothesis is followed only in part, such as near its place; False if most states
             have no second answer.
 
     Returns:
-        The verdict, and the sums over steps from which its scores were computed.
+        The verdict (the hypotheses named, with the scores of all), and the sums over steps from which its scores were
+        computed.
 
     Raises:
         ValueError: there are no answers, or some steps have no second answer.

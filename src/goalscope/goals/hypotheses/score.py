@@ -150,14 +150,17 @@ def regions(hypothesis: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_]
 class AnswerSums:
     """How far an agent's answers support K hypotheses: sums over steps for G clusters (a world with its versions).
 
+    Hypothesis h predicts the policy p_h in a step with m actions; u_h = p_h - 1/m is its deviation from chance, and a
+    and a' are both answers (one-hot).
+
     Attributes:
         names: ``[K]`` names of the hypotheses.
         asked: number of hypotheses of the user, which come first; the others are control hypotheses (built-in rivals).
         steps: ``[G]`` number of steps.
-        agreement: ``[G]`` sum of ``(a . a' - 1/m) / (1 - 1/m)``; NaN without second answers.
+        agreement: ``[G]`` sum of ``(a . a' - 1/m) / (1 - 1/m)``, 1 for equal answers; NaN without second answers.
         said: ``[G, K]`` number of steps in which each hypothesis makes a prediction.
-        gain, size: ``[G, K]`` how far the answers follow a hypothesis, and the most that is possible (see the module).
-        repeated: ``[G, K]`` compliance, or agreement for habits: the reference of the consistency; NaN without second
+        gain, size: ``[G, K]`` sums of ``u_h . (a + a') / 2``, how far the answers follow h, and of ``|u_h|^2``.
+        repeated: ``[G, K]`` compliance (how far both answers follow h), or agreement for habits; NaN without second
             answers.
         kept, kept_agreement: ``[G, K]`` number of steps in states where the event of a hypothesis holds whatever is
             done next, so that it makes no prediction, and the agreement in them.
@@ -219,11 +222,13 @@ class Predictions:
 
 
 class HypothesisBank:
-    """The names of all hypotheses that are scored, with the habit of moving with fixed frequencies added as the last
-    one.
+    """The names of all hypotheses that are scored: the given ones, and as the last one the habit of fixed move
+    frequencies.
 
-    `silent` marks the hypotheses that predict nothing in states where all actions are equally good for them; `aims`
-    marks those about a place, an event or a utility. Both are bool arrays in the order of `names`.
+    Attributes:
+        names: the names, in the order of the arrays below.
+        silent: bool array, the hypotheses that predict nothing in states where all actions are equally good for them.
+        aims: bool array, the hypotheses about a place, an event or a utility.
 
     Args:
         hypotheses: name -> hypothesis; those of the user first, then control hypotheses.
@@ -415,11 +420,12 @@ class HypothesisScore:
         clusters: number of worlds in which it makes a prediction; the versions of one world count once.
         steps: share of all steps in which it makes a prediction.
         strength: share of the answers that follow it; negative if they oppose it. Estimate, lower and upper end.
-        consistency: 1 if it is followed equally in all states, however noisily; 0 if compliance is chance. Estimate,
-            lower and upper end.
-        beats: rivals that it beats, if it explains the answers.
+        consistency: 1 if the agent follows it equally in all states, however noisily; 0 if the agent follows it no more
+            than by chance. Estimate, lower and upper end.
+        beats: rivals that it explains the answers significantly better than, if it explains them.
         not_told_from: rivals that call for the same moves in these worlds.
-        apart_in: minimum over the user's other hypotheses of the number of clusters in which they act differently.
+        apart_in: number of clusters in which it and another hypothesis of the user call for different moves; the
+            minimum over these hypotheses.
         not_where: regions, such as "far from its place", in which the agent does not follow it: the upper end of the
             strength there lies below half of the strength elsewhere.
     """
@@ -518,6 +524,9 @@ def judge(sums: AnswerSums, *, seed: int = 0, level: float = LEVEL) -> ScoreVerd
         seed: root seed of the resamples.
         level: error rate of each one-sided end of an interval.
 
+    Returns:
+        The verdict: the hypotheses named, and the scores of all hypotheses with their intervals.
+
     Raises:
         ValueError: some steps have no second answer.
     """
@@ -530,9 +539,10 @@ def judge(sums: AnswerSums, *, seed: int = 0, level: float = LEVEL) -> ScoreVerd
 
 
 class ResampledSums:
-    """The scores of K hypotheses, with interval ends from R resamples of the G clusters of worlds, and the verdict.
+    """The consistency scores of K hypotheses with their intervals, and the verdict on which of them an agent follows.
 
-    Interval ends are one-sided. A cluster is a world with its versions, such as mirrored ones.
+    The one-sided ends of intervals come from R resamples of the G clusters of worlds; a cluster is a world with its
+    versions, such as mirrored ones.
 
     Args:
         sums: the sums over the agent's steps, from `evidence`.
@@ -633,8 +643,8 @@ class ResampledSums:
     def differ(self) -> Array:
         """``[G, K, K]`` how differently two hypotheses predict the agent's moves in each of G clusters of worlds.
 
-        It is 0 where they act identically. A cluster is a world with its versions; the quantity is E(h, k) + E(k, h) of
-        the module's docstring.
+        It is the sum of the squared differences of their action probabilities over the steps in which both make a
+        prediction, so 0 where they act identically. A cluster is a world with its versions.
         """
         return (
             self.answer_sums.common_size

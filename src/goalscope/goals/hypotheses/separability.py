@@ -54,9 +54,10 @@ LAPSES: Final[Array] = freeze(np.geomspace(0.005, 1.0, 40))
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Separability:
-    """How well W worlds separate K hypotheses; entry (h, k) is the evidence of an agent that follows h against k.
+    """How differently agents that follow K different hypotheses act in W worlds.
 
-    The evidence D(h, k) is the expected log-likelihood ratio of an episode, in nats.
+    The evidence D(h, k) is the expected log-likelihood ratio, in nats, of h against k in an episode of an agent that
+    follows h. Matrices have it in row h and column k.
 
     Attributes:
         names: ``[K]`` names of the hypotheses.
@@ -64,8 +65,9 @@ class Separability:
         lapse: lapse rate eps of the agents, the probability of a random action.
         level: error rate for which `episodes` is computed.
         nats: ``[W, K, K]`` D(h, k) per episode with the same lapse rate for both; NaN where one is undefined.
-        own_best: ``[K, K]`` mean of D(h, k) over the worlds that define both, with the rival's best lapse rate.
-        own_lapse: ``[K, K]`` the rival's best lapse rate.
+        own_best: ``[K, K]`` mean of D(h, k) over the worlds that define both, if k is given the lapse rate that fits
+            best.
+        own_lapse: ``[K, K]`` this best lapse rate of k.
         disjoint: ``[K, K]`` share of the decisions of an agent that follows h in which h and k have no action in
             common, over all worlds that define both.
         within: ``[W, K]`` whether some policy changes the hypothesis's utility within the horizon; True for policies,
@@ -245,6 +247,10 @@ def separability(
         lapse: lapse rate eps of the agents (probability of a random action), from 0.005 to 1; at lower rates a single
             slip would decide.
         level: error rate for which the number of episodes is computed.
+
+    Returns:
+        For each world and pair of hypotheses, the expected log-likelihood ratio of an episode in nats, with figures
+        derived from it such as the number of episodes needed.
 
     Raises:
         ValueError: there is no world, there are fewer than two hypotheses, or a number is out of range.

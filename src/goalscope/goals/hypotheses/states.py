@@ -44,7 +44,9 @@ _MOST_COUNTS: Final = 1 << 22  # counts of visits held at a time
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class States:
-    """The episodes of one agent in one world: E episodes with N steps, in a process of S states and A actions.
+    """The episodes of one agent in one world, as arrays over their steps; all analyses of goals read this form.
+
+    There are E episodes with N steps together, in a decision process of S states and A actions.
 
     Attributes:
         agent: name of the agent.
@@ -341,7 +343,7 @@ def walked(
     second: Numbers | None = None,
     written: tuple[str, ...] | None = None,
 ) -> States:
-    """Build the recorded form of one simulated episode.
+    """Build the `States` (the recorded form of episodes) of one simulated episode.
 
     Args:
         agent: name of the agent.
@@ -377,7 +379,8 @@ def states_of_episodes(episodes: Iterable[Episode], *, by: Sequence[str] = ()) -
         by: names of tags (facts such as "size") that separate entries, in addition to the conditions of a run.
 
     Returns:
-        The entries, as from `states_of`; and reason -> number of worlds left out for this reason.
+        One entry for each agent, world, horizon and condition, with all of their episodes; and reason -> number of
+        worlds left out for this reason.
     """
     groups: dict[bool, list[Episode]] = {}
     left_out: dict[str, set[str]] = {}
@@ -627,11 +630,10 @@ def _by_visits(episodes: States) -> Array | None:
 
 
 def move_frequencies(all_answers: Sequence[Answers]) -> list[Array | None]:
-    """Return how often the agent takes each action elsewhere: for each world, those in all other clusters.
+    """Return for each world how often the agent takes each action in all other worlds.
 
-    A cluster is a world with its versions, such as mirrored ones.
-
-    They are what a habit of moving with fixed frequencies predicts in a world without having seen it.
+    These frequencies are what a habit of moving with fixed frequencies predicts in a world without having seen it. The
+    versions of a world, such as mirrored ones (its cluster), do not count as other worlds.
 
     Args:
         all_answers: the agent's answers, world by world.

@@ -28,13 +28,14 @@ def _decisions(name: str, value: Any) -> int | None:
 @agent_kind("hypothesis")
 @dataclass(frozen=True)
 class HypothesisTwin(Scripted):
-    """Scripted agent that follows a hypothesis with full knowledge of the world; a twin for checking measures.
+    """Scripted agent that follows a hypothesis with full knowledge of the world (a twin), to check measures on a known
+    goal.
 
     In a world where the hypothesis is undefined, all offered actions are equally likely, and each step stores the
     reason under ``undefined``.
 
     Args:
-        hypothesis: the written form, see `goalscope.goals.hypotheses.parse`.
+        hypothesis: the written form, such as "corner top-right", see `goalscope.goals.hypotheses.parse`.
         lapse: probability of a random offered action in place of one that follows the hypothesis, in [0, 1].
         horizon: decisions per episode that the agent plans for, where they are not those of the study. Used only if the
             best action depends on the remaining decisions: for utilities, and in stochastic worlds.

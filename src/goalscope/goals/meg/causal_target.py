@@ -200,11 +200,14 @@ class ContextTree:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Conjugate:
-    """MEG of some behaviour: by how much the best prediction of it, over a class of utilities, beats a uniform
-    prediction.
+    """The MEG of the behaviour in a tree of decisions: by how much the best prediction of it beats a uniform one.
+
+    Predictions are the soft-optimal policies for the utilities of a class, such as all that are linear in given
+    features.
 
     Attributes:
-        value: the difference of both expected log probabilities, in nats.
+        value: expected log probability of the behaviour under the best prediction minus that under uniform actions, in
+            nats.
         weights: ``[F]`` weights of the features in the best utility; where the value is a limit, weights that rank the
             actions which the limit leaves possible.
         prediction: for each decision ``[K_t, A_t]`` (contexts by actions) the best prediction, or its limit.
@@ -586,6 +589,9 @@ def meg_target(
         target: the variables that the utility may depend on; may include decisions and causes of the decisions.
         utility: ``[K_1, ..., K_m]`` utility of each joint value of the target; None for the best of all utilities.
 
+    Returns:
+        The MEG (maximum-entropy goal-directedness) in nats, with its bound, the best prediction and the best utility.
+
     Raises:
         ValueError: names are unknown or repeated, several decisions lack perfect recall, the utility has the wrong
             shape or is not finite, or a table or the target is too large.
@@ -625,6 +631,9 @@ def meg_utility(diagram: InfluenceDiagram, policy: Mapping[str, npt.ArrayLike]) 
     Args:
         diagram: the diagram; its decisions must have perfect recall.
         policy: probabilities of each decision given its parents; decisions left out are uniform.
+
+    Returns:
+        The MEG (maximum-entropy goal-directedness) in nats, with its bounds, the rationality and the best prediction.
 
     Raises:
         ValueError: the arguments are invalid, see `InfluenceDiagram.under` and `meg_target`.

@@ -127,6 +127,9 @@ def meg_of_file(path: str | Path, *, unknown: bool = False, confidence: float = 
         towards: name of a goal in the file, or "rewards"; "" for the utility of the file, and where it has none, its
             first goal, and where it has no goal either, its rewards.
 
+    Returns:
+        The decision process, the MEG for the utility in the file and, if requested, for the best utility.
+
     Raises:
         ValueError: the file is invalid (see `read_meg_file`), or ``unknown`` was requested without a policy.
         OSError: the file cannot be read.

@@ -133,7 +133,8 @@ class Directedness:
     Attributes:
         value: MEG in nats, >= 0.
         signed: MEG with the sign of ``utility`` minus the uniform policy's expected utility.
-        beta: the best rationality in nats per unit of utility; infinite at the ends of the attainable range.
+        beta: rationality (inverse temperature) at which a soft-optimal policy predicts the agent best, in nats per unit
+            of utility; infinite at the ends of the attainable range.
         utility: the agent's expected utility.
     """
 
@@ -161,9 +162,11 @@ class CurvePoint:
 
 
 class RationalityCurve:
-    """The rationality curve W(beta) of one world, and its conjugate W*(u), the MEG of policies with expected utility u.
+    """The rationality curve W(beta) of one world, from which the MEG of any policy in it follows.
 
-    W is the expected log mean exponential utility at rationality beta, see `CurvePoint`.
+    W is the expected log mean exponential utility at rationality beta, see `CurvePoint`. The MEG of a policy with
+    expected utility u is the convex conjugate ``W*(u) = sup over beta of beta u - W(beta)``, with u relative to the
+    uniform policy.
 
     Build it once for a world; each further policy costs one evaluation of that policy.
 
@@ -175,7 +178,7 @@ class RationalityCurve:
         bound_lowest: W*(lowest), the greatest MEG of policies that avoid the utility; nats.
         reachable_bound: log A times the number of decisions that can affect the utility: n - 1 if the utility depends
             only on the states at the decisions, otherwise n.
-        naive_bound: n log A.
+        naive_bound: n log A, for n decisions with A actions each.
 
     Source: MacDermott et al. (2024), definition 3.2 and theorem 5.1; the identity with a convex conjugate is ours.
     """
@@ -309,10 +312,13 @@ class SharedDirectedness:
     Attributes:
         value: the weighted mean of ``terms`` in nats, >= 0.
         signed: ``value`` with the sign of the mean utility minus that of the uniform policy.
-        beta: the common rationality in nats per unit of utility; infinite at the ends of the attainable range.
-        terms: ``[G]`` ``beta u - W(beta)`` of each world at that rationality, in nats; single terms may be negative.
-            beta is infinite only if every world is at its end, so all terms are finite.
-        bound: weighted mean of the worlds' bounds at the end that beta points to (the upper one if beta is 0).
+        beta: the common rationality (inverse temperature) in nats per unit of utility; infinite at the ends of the
+            attainable range.
+        terms: ``[G]`` contribution of each world, ``beta u - W(beta)`` in nats, where u is the agent's utility and W
+            the rationality curve of the world; single terms may be negative. beta is infinite only if every world is at
+            its end, so all terms are finite.
+        bound: weighted mean of the greatest possible MEG in each world, for agents that seek the utility (that avoid
+            it, if beta is negative).
     """
 
     value: float
@@ -421,14 +427,18 @@ class SharedCurve:
 class KnownMEG:
     """Maximum-entropy goal-directedness (MEG) of one agent in one world, with a known utility.
 
+    Let W be the rationality curve of the world (see `RationalityCurve`) with n decisions and A actions. The *ends* are
+    the least and the greatest utility that a policy can attain.
+
     Attributes:
         value: MEG in nats, >= 0; unsigned, so an agent that avoids the utility scores as high as one that seeks it.
         signed: MEG with the sign of ``utility`` minus ``uniform_utility``.
-        beta: best rationality in nats per unit of utility; negative for agents that avoid it, infinite at both ends.
+        beta: rationality (inverse temperature) at which a soft-optimal policy predicts the agent best, in nats per unit
+            of utility; negative for agents that avoid the utility, infinite at both ends.
         utility: expected utility of the policy, or the mean return (moved to the attainable range, see ``note``).
         uniform_utility, lowest_utility, highest_utility: expected utility of the uniform policy and of the ends.
-        bound: W*(highest_utility) in nats, the tight bound of this world for agents that seek the utility.
-        bound_lowest: W*(lowest_utility), the tight bound for agents that avoid it.
+        bound: greatest MEG in this world of an agent that seeks the utility, in nats: that of an optimal policy.
+        bound_lowest: greatest MEG of an agent that avoids it.
         reachable_bound: log A times the number of decisions that can affect the utility.
         naive_bound: n log A.
         n: number of sampled returns, 0 if the utility is exact.
@@ -527,6 +537,10 @@ def meg_known(
         returns: ``[N]`` utilities of whole sampled episodes (all n decisions, terminal utility included).
         mean_return: an exact expected utility.
         confidence: nominal coverage of the interval, for ``returns``.
+
+    Returns:
+        The MEG (``value``; ``signed`` with its sign; ``share`` of the greatest possible one), the best rationality
+        ``beta`` and, for ``returns``, an interval.
 
     Raises:
         ValueError: not exactly one of policy, returns and mean_return is given, the policy is not a distribution, or no

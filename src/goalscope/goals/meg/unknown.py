@@ -54,16 +54,19 @@ _MOST_STEPS: Final = 200
 class UnknownMEG:
     """Maximum-entropy goal-directedness (MEG) for the best utility in a class of utilities over states.
 
+    There are two classes: tabular, with a free value for each state, and neural, in which a network computes the
+    values.
+
     Attributes:
         value: MEG in nats: the optimum of the tabular class, or the best local optimum of the neural one.
         upper: an upper bound of the tabular optimum, and so of every class of state utilities.
         tabular: the tabular optimum, equal to ``value`` for the tabular class.
         attained: whether a finite utility reaches ``tabular``; False if it is only a limit.
-        residual: absolute difference between the occupancies of the agent and of the prediction at ``utility``, summed
-            over states, in decisions; 0 at an optimum.
+        residual: absolute difference between the expected visits to each state by the agent and by its prediction,
+            summed over states; 0 at an optimum.
         utility: ``[S]`` best utility of a decision in each state, in nats (rationality 1); 0 in unreachable states. If
             the value is a limit, a utility that comes close to it.
-        terminal_utility: ``[S]`` best utility of the state after the last decision; None if it is not free.
+        terminal_utility: ``[S]`` best utility of the state after the last decision; None if it was not fitted.
         bound: log A times the number of decisions that can affect the utility.
         seed_values: ``[K]`` optimum of each seed of the neural class; empty for the tabular class.
         evaluations: number of backward and forward passes.
@@ -101,11 +104,11 @@ def meg_unknown(
     hidden: int = 256,
     steps: int = 500,
 ) -> UnknownMEG:
-    """Return the MEG of a policy with respect to an unknown utility over states.
+    """Return the MEG (maximum-entropy goal-directedness) of a policy for the utility over states that explains it best.
 
-    The tabular class has one free value for each state; its optimum is global and bounds every class of state
-    utilities from above. The neural class (a network over a one-hot code of the state) is not concave: each seed climbs
-    from its own start, the best result counts, and ``tabular`` holds the tabular optimum. The utility of ``mdp`` is
+    The utility is searched in one of two classes. The tabular class has one free value for each state; its optimum is
+    global and bounds every class of state utilities from above. The neural class (a network over a one-hot code of the
+    state) is not concave: each seed climbs from its own start, and the best result counts. The utility of ``mdp`` is
     not used.
 
     Args:
@@ -117,6 +120,9 @@ def meg_unknown(
         seeds: seeds of the neural class.
         hidden: number of units in the hidden layer of the neural class.
         steps: maximum number of optimisation steps per seed of the neural class.
+
+    Returns:
+        The MEG in nats, the utility found, and the tabular optimum for either class.
 
     Raises:
         ValueError: the policy has the wrong shape, is not a distribution or takes actions that are not offered, the
@@ -184,16 +190,17 @@ class Optimum:
 
 
 class OccupancyDual:
-    """The concave problem whose optimum is the MEG of one policy in one world, with an unknown utility.
+    """The optimisation problem whose maximum is the MEG of one policy in one world, with an unknown utility; it is
+    concave.
 
     Its M variables are the utilities of the K states that can be reached and, with ``terminal``, K further utilities of
     these states as the state after the last decision. The world's own utility is not used.
 
     Attributes:
         reached: the reachable part of the world.
-        occupancy: ``[M]`` of the policy: expected number of decisions in each state (and probability of each final
+        occupancy: ``[M]`` expected number of decisions of the policy in each state (and probability of each final
             state).
-        divergence: divergence of the policy from the uniform one over all decisions, nats.
+        divergence: Kullback-Leibler divergence of the policy from the uniform one over all decisions, in nats.
         evaluations: backward and forward passes so far.
     """
 
@@ -223,7 +230,10 @@ class OccupancyDual:
         return problem
 
     def value(self, weights: Array, mask: Mask | None = None) -> tuple[float, Array]:
-        """Evaluate the objective at given utilities: expected utility of the policy minus W, in nats.
+        """Evaluate the objective at given utilities, in nats: the policy's expected utility minus W.
+
+        W is the log mean exponential utility of uniform actions, so the objective says how much better the soft-optimal
+        policy for these utilities predicts the policy than uniform actions do.
 
         Args:
             weights: ``[M]`` utilities of the states.
@@ -476,6 +486,9 @@ def meg_features(
         fitted: ``[G]`` bool, the worlds to which the weights are fitted; the others are scored. None to split into
             folds, so that every world is scored.
         penalties: candidates for the penalty on the squared weights; some of the fitted worlds choose among them.
+
+    Returns:
+        The mean score in nats, the score of each world, and the utility of each state.
 
     Raises:
         ValueError: shapes disagree, features are not finite, or there are no worlds to fit or to score.

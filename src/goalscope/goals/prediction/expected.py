@@ -197,11 +197,12 @@ def _steps_to_goal(world: FiniteWorld) -> int:
 
 @lru_cache(maxsize=1)
 def calibration() -> tuple[float, Mapping[Trust, float]]:
-    """Return the constants of predictions that were calibrated on agents of known behaviour.
+    """Return two constants of predictions that were calibrated on agents of known behaviour.
 
     Returns:
-        The greatest held-out distance at which a prediction is trusted; and for each degree of trust ("good", "poor"),
-        the half-width of intervals as a multiple of their scale.
+        The greatest distance (mean squared distance of predicted action probabilities from the agent's own) at which a
+        prediction is trusted; and for each degree of trust ("good", "poor"), the half-width of intervals as a multiple
+        of their scale.
     """
     values = read_yaml_text(package_text(__package__, "calibration.yaml"), "calibration.yaml")
     return float(values["distance"]), {name: float(value) for name, value in values["width"].items()}
@@ -234,6 +235,10 @@ def expect(
         predictor: the prediction, fitted to the agent's answers.
         unseen: name of a kind of worlds -> its worlds.
         doubts: from `doubts_about` for the same worlds; they lower the trust in a kind.
+
+    Returns:
+        One entry for each kind of worlds: the shares of worlds in which each place is reached first, with intervals,
+        and the action probabilities in each world.
 
     Raises:
         ValueError: a world has other actions than the worlds seen.

@@ -93,13 +93,13 @@ class StepsBetween(StudyPart):
 
 
 class WorldsKind(StudyPart):
-    """One kind of worlds in which an agent's behaviour is predicted, with the requirements that its worlds meet.
+    """One kind of worlds in which an agent's behaviour is predicted: how they are generated, and what they must meet.
 
     Attributes:
         name: name of the kind.
         worlds: entries of a study from which worlds are generated. Their counts say how many worlds are searched.
         count: number of worlds to keep, evenly spaced among those that meet the requirements.
-        horizon: horizon of their episodes; None for that of the design.
+        horizon: horizon of their episodes; None for the common one, `KindsOfWorlds.horizon`.
         tags: tags (named facts about a world, such as its size) that each world must have.
         steps: requirements on the number of steps between places.
         conflict: hypotheses of which no two may have an optimal action in common in the first state.

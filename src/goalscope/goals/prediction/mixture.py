@@ -211,12 +211,13 @@ class Described:
 class Fallbacks:
     """Policies learned from an agent's answers, for agents that follow no written rule (fall-backs).
 
-    There are three: *learned moves* (a softmax over features of actions), *similar states* and *move frequencies*.
+    There are three: *learned moves* (a softmax over features of actions), *similar states* (how often the agent took
+    each action in states that look alike) and *move frequencies*.
 
     Attributes:
         weights: ``[F]`` weights of the features of *learned moves*.
-        tables: for each level from coarse to fine, description of a state (see `Described`) -> ``[A]`` number of
-            answers.
+        tables: for each level of detail, from coarse to fine, description of a state (see `Described`) -> ``[A]``
+            number of answers with each action in the states so described.
     """
 
     weights: Array
@@ -244,10 +245,13 @@ class Fallbacks:
 
 
 def fit(samples: Sequence[tuple[Described, Array]]) -> Fallbacks:
-    """Fit the learned policies (fall-backs) to an agent's answers.
+    """Fit the learned policies (fall-backs, for behaviour that no rule explains) to an agent's answers.
 
     Args:
-        samples: pairs of the description of N states and ``[N, A]`` number of answers with each action.
+        samples: for each episode, the features of N states and ``[N, A]`` number of answers with each action.
+
+    Returns:
+        The policies: *learned moves*, *similar states* and *move frequencies*.
     """
     weights = _softmax_fit(
         np.concatenate([described.actions for described, _ in samples]),
@@ -289,7 +293,7 @@ def _hints() -> tuple[Hypothesis, ...]:
 def describe(
     world: FiniteWorld, states: Numbers, times: Numbers, places: Sequence[Hypothesis], tables: RuleTables
 ) -> Described:
-    """Compute the features of N states of a world, from which policies are learned.
+    """Compute the features of N states of a world, from which policies are learned: of each action, and of each state.
 
     Args:
         world: the world.

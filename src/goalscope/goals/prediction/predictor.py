@@ -54,7 +54,9 @@ _FIELDS: Final = 4  # draws of the states with fixed errors, and of fitted weigh
 class SeenEpisode:
     """One episode reduced to its first visit to each of U states, with all answers given in each state.
 
-    ``visits`` are the first answers, ``counts`` is ``[U, A]``: how often each action was answered in each state.
+    Attributes:
+        visits: the first answer in each state.
+        counts: ``[U, A]`` how often each action was answered in each state.
     """
 
     visits: Answers
@@ -206,7 +208,10 @@ class Predictor:
 
     @cached_property
     def draws(self) -> PosteriorDraws:
-        """Draws from the posterior over rules and their errors, given all episodes."""
+        """B draws from the posterior of the agent's behaviour, given all episodes.
+
+        Each draw says how often the agent follows each rule or learned policy, and with what errors.
+        """
         rng = stream(self.seed, "draws", len(self.episodes))
         return self._mixture.draw(np.arange(len(self.episodes)), chains=CHAINS, sweeps=SWEEPS, rng=rng)
 
@@ -223,8 +228,8 @@ class Predictor:
     def distance(self) -> float | None:
         """Mean squared distance of predicted action probabilities from the agent's own, in worlds left out of the fit.
 
-        The estimate is unbiased, from two answers at the first visit to each state: ``a . a' - p . (a + a') + |p|^2``.
-        None without second answers.
+        The estimate is unbiased: with two answers a and a' (one-hot) at the first visit to each state and the
+        prediction p, it averages ``a . a' - p . (a + a') + |p|^2``. None without second answers.
         """
         if any(answers.second is None for answers in self.answers):
             return None
@@ -261,7 +266,11 @@ class Predictor:
 
         Args:
             world: the world.
-            draws: draws over rules and errors; by default those from the posterior.
+            draws: B draws over rules and errors; by default those from the posterior.
+
+        Returns:
+            For each draw, the probability that each place is reached first; and the mean action probabilities in each
+            state.
         """
         draws = self.draws if draws is None else draws
         chain, rule = np.nonzero(draws.weights >= LEAST_WEIGHT)

@@ -125,10 +125,10 @@ class ReplayItem:
 
 @dataclass(slots=True, kw_only=True)
 class ReplayCounts:
-    """Counts of steps while recorded steps are sent through the model again to read its activations.
+    """Numbers of steps, counted while recorded steps are sent through the model again to read its activations.
 
-    It counts all steps, the captured ones (in total and by site, such as "pre", the end of the prompt), those whose
-    token ids were reconstructed from text, and the missing sites by reason.
+    Counted are all steps; the captured ones, in total and by site (such as "pre", the end of the prompt); those whose
+    token ids were reconstructed from text; and by reason those in which a site is missing.
     """
 
     steps: int = 0
@@ -220,7 +220,8 @@ def shards(
     shares_prefix: bool,
     by_shape: bool,
 ) -> Iterator[ShardPlan]:
-    """Divide steps into files of activations (shards), and yield what each file will contain, numbered from ``first``.
+    """Divide steps into files of activations (shards), and yield for each file which steps it will contain, in which
+    batches.
 
     Args:
         window, first: the steps, and the number of the first file.
@@ -323,8 +324,8 @@ def capture(
 
     The activations are the residual stream after some decoder blocks (`layers`) at some token positions (`sites`).
 
-    Call it again to resume after an interruption; a complete capture is returned unchanged. Sound files in its folder
-    that are not in the index yet, such as those of shards, are added.
+    Call it again to resume after an interruption; a complete capture is returned unchanged. Files that processes with a
+    ``shard`` have written, but that the index of the run does not list yet, are added.
 
     Args:
         run: a run directory; no other process may write to it meanwhile.
@@ -342,6 +343,10 @@ def capture(
         progress: called with (steps done, steps of the agent).
         shard: compute only this part of the files and leave the index unchanged. Any number of processes and machines
             may do so at the same time; the same call without a shard then adds their files and completes the capture.
+
+    Returns:
+        The description of the stored activations (model, sites, layers, numbers of steps); `load_activations` reads
+        them.
 
     Raises:
         FileNotFoundError: if there is no such run or model.

@@ -31,7 +31,7 @@ class _Enough(BaseException):
 
 
 class DecoderBlocks:
-    """Reader of the residual stream after the decoder blocks of a model.
+    """Reader of the activations of a model: the residual stream after its decoder blocks.
 
     Use it as ``with blocks.recording() as recording: recording.run(ids, rows, columns)``. The model itself is never
     changed.

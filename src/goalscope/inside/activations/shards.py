@@ -721,8 +721,12 @@ def choose_capture(
     capture: str | None = None,
     agent: str | None = None,
 ) -> Capture:
-    """Return the only stored set of activations (capture) of a run that matches; for the arguments see
-    `load_activations`.
+    """Return the only capture of a run that matches: the description of a stored set of activations.
+
+    Args:
+        store: the run.
+        site, layer: the token positions and the decoder block that the capture must have.
+        untrained, random_weights, model, capture, agent: as in `load_activations`.
 
     Raises:
         ValueError: if none or several captures match, the capture is incomplete, or episodes were added since; the

@@ -321,14 +321,22 @@ _STEERED_AT_ONCE: Final = 8  # number of pairs whose changed prompts are in memo
 
 @intervention(STEERING)
 class Steering(OnPairs):
-    """Experiment that steers activations in the first grid of counterfactual pairs, as if goal or agent were in another
-    cell.
+    """Experiment that steers activations in one grid, as if the goal or the agent were in another cell.
 
-    A counterfactual pair is a grid and a copy with one thing moved. `sites` are the cells that differ and the tokens
-    before and after the reasoning. `layers` is thirds, all, or a list of numbers. `doses` are lengths in units of the
-    difference between the two grids' activations at the site. `random` is the number of random directions per pair.
-    Directions are learned from `states` grids per size and density, none of which is steered. With `probes`, a run
-    directory, the directions before and after the reasoning come from the per-cell probes of that run.
+    It uses counterfactual pairs: a grid, and a copy with one thing moved. A vector is added to the activations of the
+    first grid that points towards those of the copy.
+
+    Attributes:
+        pairs: which pairs to use.
+        sites: token positions at which to steer: the cells that differ ("changed"), the end of the prompt ("pre"), or
+            after the reasoning ("post").
+        layers: "thirds", "all", or a list of numbers of decoder blocks.
+        doses: lengths of the vector, in units of the difference between the two grids' activations at the site.
+        directions: how the direction of the vector is obtained, such as "probe" or "mean difference".
+        random: number of random directions per pair, as controls.
+        states: number of grids per size and density from which directions are learned; none of them is steered.
+        probes: a run directory whose per-cell probes give the directions at "pre" and "post"; None to fit probes.
+        seed: root seed.
     """
 
     headline: ClassVar[Headline] = (
@@ -382,12 +390,12 @@ def steer(
         agent: the agent that the pairs were found with.
         pairs: pairs of grids that differ in the cell of one thing, and control pairs.
         states: grids that directions are learned from; no grid of the pairs is among them.
-        settings: directions, doses, seeds.
-        site, layer: the token positions and the decoder block where the direction is added.
+        settings: directions, doses (lengths of the added vector), seeds.
+        site, layer: the token positions and the decoder block where the vector is added.
 
     Returns:
-        Rows of results with the tags site, layer, direction, dose, moved, pairs, and those of the pairs. Intervals
-        resample grids (their clusters).
+        Rows of results: shares of pairs in which the action fits the second grid, the first, or neither. Their tags are
+        site, layer, direction, dose, moved, pairs, and those of the pairs. Intervals resample grids (their clusters).
 
     Raises:
         ValueError: a layer or site does not exist, or a probe belongs to another model, site or layer.
@@ -500,13 +508,21 @@ Array = npt.NDArray[np.float64]
 
 @intervention(ABLATION)
 class Ablation(OnPairs):
-    """Experiment that removes from activations what linear probes read about the place of goal or agent.
+    """Experiment that removes from activations what linear probes read about the place of the goal or of the agent.
 
     It changes the first grid of each counterfactual pair (two grids that differ in one thing). At the cells of the
-    grid, a probe distinguishes the thing's cell from all others; at other sites it predicts the row and column of the
-    thing. At most `most` directions are removed, until the refitted probe is at chance on held-out grids. They are
-    learned from `states` grids per size and density, none of which is tested. `random` is the number of random control
-    subspaces of the same rank.
+    grid, a probe distinguishes the thing's cell from all others; at other token positions it predicts the row and
+    column of the thing. Directions that the probe uses are removed until the refitted probe is at chance on held-out
+    grids.
+
+    Attributes:
+        things: the "goal", the "agent" or both, whose place the probes read.
+        sites: token positions: the cells ("grid"), the end of the prompt ("pre"), or after the reasoning ("post").
+        layers: "thirds", "all", or a list of numbers of decoder blocks.
+        most: maximum number of directions to remove.
+        random: number of random subspaces of the same rank that are removed as controls.
+        states: number of grids per size and density from which directions are learned; none of them is tested.
+        seed: root seed.
     """
 
     headline: ClassVar[Headline] = ((STAYS,), {}, ("moved", "thing", "site", "layer", "rank", "fallen", "subspace"))
@@ -565,8 +581,10 @@ def ablate(
         site, layer: the token positions and the decoder block where activations are read and changed.
 
     Returns:
-        Rows of results with the tags thing, site, layer, rank, correlation, fallen, subspace, and those of the pairs.
-        Intervals resample grids (their clusters).
+        Rows of results, with the tags of the pairs and thing, site, layer, rank (number of directions removed),
+        correlation (of the probe's predictions with the truth before anything was removed), fallen (whether the
+        refitted probe is at chance afterwards) and subspace (the probe's or a random one). Intervals resample grids
+        (their clusters).
 
     Raises:
         ValueError: there are too few states to decide whether a probe is at chance.

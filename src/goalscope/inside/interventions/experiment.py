@@ -441,8 +441,10 @@ class PairSettings(StudyPart):
 class OnPairs(StudyPart):
     """Settings shared by all experiments on counterfactual pairs (a grid and a copy of it with one thing moved).
 
-    `agent` may be left out if only one agent of the run fits. `pairs` selects the pairs. `max_tokens` is the maximum
-    number of output tokens, by default the agent's own.
+    Attributes:
+        agent: short name or id of the agent; may be left out if only one agent of the run fits.
+        pairs: which pairs to use.
+        max_tokens: maximum number of output tokens; by default the agent's own.
     """
 
     agent: str | None = Field(default=None, min_length=1, max_length=200)
@@ -486,10 +488,15 @@ class ExperimentSubject:
     def pairs(self, settings: PairSettings, *, control: bool = False, find: Callable[..., Pairs] = find_pairs) -> Pairs:
         """Find the counterfactual pairs that the settings select, and cache them for further calls.
 
+        A counterfactual pair is a grid and a copy with one thing moved, in both of which the agent acts optimally.
+
         Args:
             settings: how many pairs of which kind.
             control: whether to find control pairs, whose two grids have the same optimal actions.
             find: the function that finds pairs.
+
+        Returns:
+            The pairs, and the numbers of rejected candidates by reason.
         """
         key = f"{settings.model_dump_json()} {control}"
         if key not in self.pair_cache:

@@ -171,13 +171,14 @@ def edits_of(
     width: int,
     rng: np.random.Generator,
 ) -> list[Edit]:
-    """Build the edits that apply one patch to one copy of the target prompt, one edit per layer.
+    """Build the edits that apply one patch to one copy of the target prompt (the prompt that is patched), one per
+    layer.
 
     Args:
         condition: the patch.
         row: index of the copy among the prompts of the batch.
-        places: for the prompts `TARGET`, `SOURCE` and `WRONG` (another pair's source), the token positions of the site;
-            equally many in each.
+        places: for the prompts `TARGET`, `SOURCE` (the other grid of the pair) and `WRONG` (another pair's source), the
+            token positions of the site; equally many in each.
         bank: prompts and positions whose activations define the covariance of noise.
         width: width D of the model.
         rng: generator of the noise directions.
@@ -218,14 +219,14 @@ IN_OUTPUT: Final = ("post", "action")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pass:
-    """One forward pass: the unchanged prompts of a pair, then one copy of the target prompt per patch.
+    """One forward pass: the unchanged prompts of a pair of grids, then one copy of the prompt to be patched per patch.
 
     Attributes:
         site: the patched token positions, such as "grid".
         batch: the prompts with their edits.
         conditions: the patch that each copy gets.
-        sides: the grids and answers of the unchanged prompts `TARGET`, `SOURCE` and, if one fits, `WRONG` (the source
-            of another pair), by the index of the prompt.
+        sides: the grids and answers of the unchanged prompts, by the index of the prompt: `TARGET` (the grid to be
+            patched), `SOURCE` (the other grid of the pair) and, if one fits, `WRONG` (the source of another pair).
     """
 
     site: str
@@ -326,15 +327,24 @@ LayerSetting = Literal["auto", "thirds", "all"] | Annotated[tuple[int, ...], Fie
 
 @intervention(KIND)
 class Patching(OnPairs):
-    """Experiment that patches activations between the two grids of counterfactual pairs.
+    """Experiment that patches activations between the two grids of counterfactual pairs (a grid, and a copy with one
+    thing moved).
 
-    `sites` are the cells of the grid, the cells that differ, the tokens before and after the reasoning, and the token
-    before the word of the action. `spans` are further sites, given as a name and a text in the prompt. `layers` is
-    thirds, all, auto (all for a model of at most 12 blocks, otherwise thirds) or a list of numbers, with -1 for the
-    embedding. `windows` are widths of contiguous ranges of layers. `components` are the residual stream and the
-    contributions of attention and MLP to it. `controls` are the kinds of control patches. `forced` also reads the
-    answer after the replayed reasoning. If the model does not mark its reasoning, `forced` and the default sites in the
-    output are left out with a warning.
+    Activations in the forward pass of one grid are overwritten with those of the other, to see whether the agent then
+    acts as in the other grid.
+
+    Attributes:
+        pairs: which pairs to use.
+        sites: token positions to patch: all cells ("grid"), the cells that differ ("changed"), the end of the prompt
+            ("pre"), after the reasoning ("post"), before the word of the action ("action").
+        spans: further token positions, as a name and a text in the prompt.
+        layers: "thirds", "all", "auto" (all for a model of at most 12 blocks, otherwise thirds) or a list of numbers,
+            with -1 for the embedding.
+        windows: widths of contiguous ranges of layers that are patched together.
+        components: what is overwritten: the residual stream, or the contribution of attention or MLP to it.
+        controls: kinds of control patches: noise ("isotropic", "covariance") or another pair's activations ("wrong").
+        forced: whether to also read the answer after the agent's own reasoning is replayed. If the model does not mark
+            its reasoning, this and the default sites in the output are left out with a warning.
     """
 
     kind: Literal["patching"] = KIND

@@ -382,9 +382,10 @@ _Share = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def beyond(kind: str) -> str:
-    """Return the suffix of measure names for how far a difference exceeds that of random networks of a kind.
+    """Return the suffix of the names of measures that compare the agent's model with random networks of a kind.
 
-    The difference is that between decoded maps and shuffled ones; see `compare_beliefs`.
+    Such a measure is the difference between decoded and shuffled maps in the agent's model, minus the same difference
+    in the random network; see `compare_beliefs`.
     """
     return f"{DIFFERENCE}{LESS}{kind}"
 
@@ -402,10 +403,13 @@ def top_name(count: int) -> str:
 class Beliefs(Columns):
     """The optimal actions on the maps that a probe decodes in N states.
 
+    The decoded probabilities may leave open where the agent and the goal are, so there are three answers: for the
+    likeliest cells, for any of the k likeliest cells, and in expectation.
+
     Attributes:
         maps: the maps.
-        optimal: ``[N, 4]`` bool, states by actions; no action if the goal cannot be reached on the map or is the
-            agent's own cell.
+        optimal: ``[N, 4]`` bool (states by actions), whether an action is optimal for the likeliest cells of agent and
+            goal; no action if the goal cannot be reached on the map or is the agent's own cell.
         tops: T ascending numbers k of candidate cells.
         top: ``[N, T, 4]`` bool, whether an action is optimal for at least one pair of an agent cell and a goal cell
             among the k likeliest cells of each.
@@ -460,18 +464,20 @@ def belief_rows(beliefs: Beliefs, decisions: Decisions, tags: Mapping[str, Tag] 
 
     Args:
         beliefs: the maps decoded in N states, with the optimal actions on them.
-        decisions: the actions there. Turns without an action count only in the measure "turns without an action".
+        decisions: the agent's actions in the same states. Turns without an action count only in the measure "turns
+            without an action".
         tags: named facts to keep with every row: head (the form of the probe, e.g. "linear"), control, site, layer,
             scope, reading, ...
 
     Returns:
         One row for each measure and grid, over all states of the grid, tagged by agent, size and density; if grids are
-        not square, also by shape, since turned versions of one grid have rows of their own. Shares: those of `SHARES`
-        and of `top_name`, each also with shuffled beliefs and as the difference of both; "accuracy against truth",
-        "decoded agent at its cell", "decoded goal at its cell". Distances: "decoded agent's distance" and "decoded
-        goal's distance" (cells, Manhattan). Counts (steps): "actions", "actions wrong in truth", "actions wrong on the
-        decoded map", "turns without an action". NaN if a denominator is 0, or if there is no other grid of that size
-        and density from which to take shuffled beliefs.
+        not square, also by shape, since turned versions of one grid have rows of their own. The measures are shares of
+        actions that depend on the decoded map (`SHARES`, such as "recovery", and `top_name`), each also with shuffled
+        beliefs (the maps of other grids) and as the difference of both; "accuracy against truth", "decoded agent at its
+        cell", "decoded goal at its cell"; the distances "decoded agent's distance" and "decoded goal's distance"
+        (cells, Manhattan); and counts of steps: "actions", "actions wrong in truth", "actions wrong on the decoded
+        map", "turns without an action". NaN if a denominator is 0, or if there is no other grid of that size and
+        density from which to take shuffled beliefs.
 
     Raises:
         ValueError: other numbers of beliefs and decisions.
@@ -647,9 +653,10 @@ def compare_beliefs(
         device: where to compute, "cpu" or "cuda".
 
     Returns:
-        First, the rows of all probes, with the tag ``reading`` for the two ways to read a map ("balanced" and "natural"
-        class frequencies); see `belief_rows`. If there are random networks, further rows give by how much each
-        difference exceeds theirs, by grid and seed. Second, the maps to draw, from the first probe of the suite.
+        First, the rows of all probes (see `belief_rows`), with the tag ``reading`` for the assumed class frequencies:
+        "balanced" (all classes equally frequent) or "natural" (as in training). If there are random networks, further
+        rows say, by grid and seed, how much larger each difference between decoded and shuffled maps is in the agent's
+        model than in the random network. Second, the maps to draw, from the first probe of the suite.
     """
     tested = decisions.where(data.split.test)
     layers = sorted({activations.layer for activations in data.activations})

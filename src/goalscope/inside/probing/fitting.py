@@ -148,8 +148,10 @@ class PlanSettings(FitSettings):
 class CellTarget:
     """What a probe of maps is trained to predict: the class of each cell of a square frame, at N steps.
 
-    ``values`` are ``[N, C]`` integer labels (indices in `CLASSES`), steps by cells (by row). ``weights`` ``[N]`` are
-    the weights of the steps in the fit, with sum 1 per grid (`grid_weights`); 1 for each step by default.
+    Attributes:
+        values: ``[N, C]`` integer labels (indices in `CLASSES`), steps by cells (by row).
+        weights: ``[N]`` weights of the steps in the fit, with sum 1 per grid (`grid_weights`); 1 for each step by
+            default.
 
     Raises:
         ValueError: if C is not a square number, or a label is not an index in `CLASSES`.
@@ -191,8 +193,10 @@ class CellTarget:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What the fitted `Probe` must store about its target, as fields of `Probe`: the side of the map and the class
+        """What a fitted `Probe` of cells must store about what it predicts: the side of the map and the class
         frequencies.
+
+        Returned as fields of `Probe` by name.
         """
         return {"frame": math.isqrt(self.values.shape[1]), "prior": self.prior}
 
@@ -353,10 +357,10 @@ def plan_loss(scored: Tensor, tokens: Tensor, steps: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Problem:
-    """A probe to fit: its head (form, such as linear or MLP), its inputs and what it should predict.
+    """A probe that is to be fitted: its head (form, such as linear or MLP), its inputs and what it should predict.
 
     Attributes:
-        key: identity of the fitted probe, unique among those fitted together. Its target is the kind of ``target``.
+        key: identity of the fitted probe, unique among those fitted together.
         features: inputs at N training steps.
         target: ``[N, ...]`` value to predict at each step: a class in `CLASSES` of each cell, a number, or tokens of a
             plan.
@@ -500,9 +504,10 @@ def fit(
     Everything that is learned, including the normalisation, comes only from the given training steps.
 
     Args:
-        problems: what to fit, with all keys different.
+        problems: the probes to fit, with all keys different.
         settings: how to fit; missing settings have defaults.
-        callbacks: source of stored probes, receiver of fitted ones and of progress (in epochs of single layers).
+        callbacks: functions that look up stored probes, receive the fitted ones, and report progress (in epochs of
+            single layers).
 
     Returns:
         The probes, in the order of the problems.

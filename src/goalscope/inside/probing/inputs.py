@@ -37,8 +37,10 @@ TruthName = Literal["own", "shuffled", "control task"]
 class Reading(NamedTuple):
     """The inputs on which one probe is fitted.
 
-    ``place`` is the site (token positions) and layer of the activations, (None, None) if no activations are read;
-    ``features`` are the inputs, and ``draw`` is the seed of a random network, None for the agent's own model.
+    Attributes:
+        place: the site (token positions) and layer of the activations; (None, None) if no activations are read.
+        features: the inputs, F numbers at each of N steps.
+        draw: seed of the random network that was read; None for the agent's own model.
     """
 
     place: tuple[str | None, int | None]
@@ -78,10 +80,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Features(Steps):
-    """Inputs of probes: F numbers at each of N steps, ``vectors`` ``[N, F]`` float32.
+    """Inputs of probes: F numbers at each of N steps.
 
-    For activations these are the vectors at P token positions (``positions``) one after another. ``source`` says where
-    they come from; the other fields name the episode, step and grid of each row.
+    Attributes:
+        vectors: ``[N, F]`` float32 numbers. For activations, the vectors at P token positions one after another.
+        positions: the number P of token positions.
+        source: where the numbers come from (site, layer and model).
+        episode_id, step, cluster: ``[N]`` episode, number of the step and grid of each row.
 
     Raises:
         ValueError: for arrays that do not fit, or a number that is not finite; the message names episode and step.
@@ -360,7 +365,7 @@ PLAN_CONTROLS: Final = ("none", "shuffled", "control-task", *RANDOM_WEIGHTS)
 
 
 def read(data: ProbeInputs, controls: Sequence[str]) -> list[tuple[str, Reading]]:
-    """Return the inputs of the probe itself and of its controls, at every site and layer.
+    """Return the inputs of a probe itself and of its controls, at every site (token positions) and layer.
 
     Args:
         data: the activations, also of random networks, with labels and split.

@@ -326,10 +326,10 @@ class LabelFold:
         return {ACCURACY: hit, BITS: gained}
 
     def constant(self, labels: npt.NDArray[Any]) -> dict[str, Array]:
-        """Score a predictor without inputs on each of the M test rows: the commonest category, or the mean, of the
-        training rows.
+        """Score a predictor without inputs: the commonest category, or the mean, of the training rows.
 
-        Returns the scores ``[M]`` by measure, as `scores` does.
+        Returns:
+            Measure -> ``[M]`` score of each of the M test rows, with the measures of `scores`.
         """
         if not self.classes:
             return self._explained(self.moments(labels)[0], labels)

@@ -43,10 +43,12 @@ _STEP: Final = {"episode_id": "N", "step": "N", "cluster": "N"}
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Steps(Columns):
-    """Which step each of N rows of data belongs to: episode ``[N]`` text, number of the step ``[N]`` int64, cluster
-    ``[N]`` text.
+    """Base class of data with one row for each of N recorded steps: it names the step of each row.
 
-    The cluster is the grid: rows of one grid are never divided by a split, and intervals resample grids.
+    Attributes:
+        episode_id: ``[N]`` text, content id of the episode.
+        step: ``[N]`` int64, number of the step in its episode.
+        cluster: ``[N]`` text, the grid. Rows of one grid are never divided by a split, and intervals resample grids.
     """
 
     SHAPES: ClassVar = _STEP
@@ -156,8 +158,8 @@ class Decisions(Steps):
     """The actions that agents took at N steps, with the true states in which they were taken.
 
     Attributes:
-        action: ``[N]`` int64, `NO_ACTION` for a turn without a valid move.
-        optimal: ``[N, 4]`` bool, whether an action is optimal in the true grid.
+        action: ``[N]`` int64 number of the action, `NO_ACTION` for a turn without a valid move.
+        optimal: ``[N, 4]`` bool, whether each of the four actions is optimal in the true grid.
         place, goal: ``[N, 2]`` int64, true (row, col) of the agent and of the goal.
         agent: ``[N]`` text, short name of the agent.
         shape: ``[N, 2]`` int64, height and width of the grid.
@@ -362,13 +364,17 @@ def decisions_at(cells: Cells, episodes: Iterable[Episode]) -> Decisions:
 
 
 def label_plans(cells: Cells, episodes: Iterable[Episode], *, horizon: int = HORIZON, dropped: bool = False) -> Plans:
-    """Return the agent's plans: the next T = ``horizon`` moves that it made from each step onwards.
+    """Return what the agent did from each step onwards: its next T = ``horizon`` moves, called its plan.
 
     Args:
         cells: the steps.
         episodes: the run's episodes, e.g. ``store.episodes()``; read once.
-        horizon: number T of moves; longer plans are cut there.
-        dropped: whether longer plans count as unknown instead, so that they are neither trained on nor scored.
+        horizon: number T of moves.
+        dropped: how to treat a step after which the agent made more than T moves: False to keep the first T moves, True
+            to count its plan as unknown, so that it is neither trained on nor scored.
+
+    Returns:
+        ``[N, T]`` moves as tokens, in the order of the steps.
     """
     tokens = np.full((len(cells), check_whole("the horizon of plans", horizon, 1)), UNKNOWN, dtype=np.int8)
     for row, episode, number in steps_of(cells, episodes):

@@ -136,10 +136,11 @@ def analysis(
     """Return a decorator that registers an analysis of activations, which ``analysis: inside: reads:`` of a study can
     name.
 
-    It decorates a function with these parameters: the `AnalysisReader`, the place (site and layer), and the inputs of
-    probes there (``[N, F]`` activations of the agent's model and of each random network, the true classes of all cells,
-    training and test grids). The function returns rows of results, each with a grid as its cluster. Rows without tags
-    of their own get those of the place, ``head`` (the name) and ``control: none``.
+    It decorates a function with three parameters: the `AnalysisReader`, which gives access to probes, actions and
+    plans; the place (site and layer); and the inputs of probes there (``[N, F]`` activations of the agent's model and
+    of each random network, the true classes of all cells, training and test grids). The function returns rows of
+    results, each with a grid as its cluster. Rows without tags of their own get those of the place, ``head`` (the name)
+    and ``control: none``.
 
     Args:
         name, title, headline, pick: see `ActivationAnalysis`.
@@ -158,7 +159,8 @@ def analysis(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProbeDataset:
-    """The N steps of one agent at which activations are analysed, with their labels. Each step has every site.
+    """The N steps of one agent at which activations are analysed, with their labels. Activations of each site exist for
+    all.
 
     Attributes:
         captures: stored activations of the agent's model (`OWN`) and of random networks, by kind and seed.
@@ -220,7 +222,7 @@ def probe_dataset(
     *,
     shuffled: bool = True,
 ) -> ProbeDataset:
-    """Collect the steps whose activations are analysed: those that have every requested site, with labels and split.
+    """Collect the steps whose activations are analysed: those that have every requested site (token positions).
 
     Args:
         store: the run.
@@ -228,6 +230,9 @@ def probe_dataset(
         layers: numbers of decoder blocks to analyse.
         declared: settings: sites, share of test grids, seed.
         shuffled: whether there must be enough grids for the control with shuffled labels.
+
+    Returns:
+        The steps, with the true classes of all cells and the split into training and test grids.
 
     Raises:
         ValueError: if no step has all sites, or there are too few grids.
@@ -439,7 +444,7 @@ class AnalysisReader:
     def fit(
         self, place: Place, data: ProbeInputs, suite: Sequence[Entry], *, scored: bool = True, by_size: bool = False
     ) -> FittedProbes:
-        """Fit the probes that predict the cells of the grid, at one site and layer.
+        """Fit the probes that predict the cells of the grid, at one site (token positions) and layer.
 
         Args:
             place: site and layer.
@@ -447,6 +452,9 @@ class AnalysisReader:
             suite: pairs of a head (form of probe) and a control.
             scored: whether to score the probes on the test grids.
             by_size: whether to fit separate probes for each shape of grid.
+
+        Returns:
+            The fitted probes, with rows of scores if they were scored. Probes that the run stores are not fitted again.
         """
         fit = probe_cells_by_size if by_size else partial(probe_cells, scored=scored, seen=self._seen)
         with self.stage(f"probes {'of one size ' if by_size else ''}at {place_name(place)}") as show:
@@ -527,6 +535,9 @@ def study_inside(
         stage: called with the name of each task when it starts; returns a progress callback.
         drop_sites: whether to leave out, with a warning, named sites (token positions) that the agent's steps lack;
             otherwise they are an error. Sites that the run's study declares are never an error.
+
+    Returns:
+        The rows of results of each analysis, and numbers of steps, grids and fitted probes.
 
     Raises:
         FileNotFoundError: if there is no such run or model.

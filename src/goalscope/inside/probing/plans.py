@@ -89,18 +89,20 @@ def probe_plans(
     settings: PlanSettings | None = None,
     callbacks: Callbacks | None = None,
 ) -> FittedProbes:
-    """Fit decoders of the agent's next moves, of every size and with every control, and score them and all baselines.
+    """Fit decoders of the agent's next moves (its plan), of every size and with every control, and score them and
+    baselines.
 
     Args:
         data: activations, truth and split.
-        plans: the executed moves, see `label_plans`.
-        layers: numbers of layers of the decoders.
+        plans: the moves that the agent made, see `label_plans`.
+        layers: numbers of layers of the decoders, one decoder for each.
         beside: which of these decoders, by number of layers, are also fitted to random networks; by default all.
         controls: some of `PLAN_CONTROLS`, including "none" (the decoder itself).
-        maps: decoded maps for the planner; a site and layer without one lacks this baseline.
+        maps: decoded maps, for a baseline that plans a shortest path on them (the planner); a site and layer without
+            maps lacks it.
         stepwise: whether to also fit decoders that receive the tokens decoded so far.
         settings: how decoders are trained; by default the sizes in the paper.
-        callbacks: source of stored decoders, which are not fitted again; receives each fitted decoder.
+        callbacks: functions that look up stored decoders, which are not fitted again, and receive each fitted decoder.
 
     Returns:
         The decoders and the rows of scores. Rows are tagged by head ("decoder-2", "decoder-2-stepwise", "marginal",
@@ -562,15 +564,18 @@ def probe_distances(
 ) -> FittedProbes:
     """Fit probes of the distance to the goal with every head (form) and control, and score them and their baselines.
 
-    Baselines: the mean of the training grids; and a line fitted on them from the Manhattan distance between agent and
-    goal, either on the decoded map (``maps``) or on the true map (control "true map", which sees the grid directly).
-    Every grid has equal weight in them, as in scores.
+    Baselines are the mean of the training grids, and a line fitted on the training grids from the Manhattan distance
+    between agent and goal, either on the decoded map (``maps``) or on the true map (control "true map", which sees the
+    grid directly). Every grid has equal weight in them, as in scores.
 
     Args:
-        data, maps, settings, callbacks: see `probe_plans`.
+        data: activations, truth and split.
         distances: ``[N]`` moves, see `label_distances`; steps without a distance (NaN) are left out.
         heads: names of registered heads that predict a number.
         controls: some of `PLAN_CONTROLS`, including "none".
+        maps: decoded maps by site and layer; None for none.
+        settings: how probes are trained.
+        callbacks: functions that look up stored probes, which are not fitted again, and receive each fitted probe.
 
     Returns:
         The probes and the rows of `score_distance`, tagged by head (also "mean", "manhattan"), control (also "true
@@ -759,13 +764,14 @@ def cross_fitted(
     """Decode the maps of all N steps, each by a probe that was not trained on the grid of the step.
 
     Steps in each of `FOLDS` folds of the training grids are decoded by the probe fitted on the other folds (scope "fold
-    1 of 5" etc.), all other steps by the probe fitted on all training grids, at natural class frequencies.
+    1 of 5" etc.), all other steps by the probe fitted on all training grids. Class probabilities assume the class
+    frequencies of the training grids.
 
     Args:
         data: activations, truth and split.
         head: name of a registered head (form of probe) that predicts cells.
         settings: how probes are trained; their seed determines the folds.
-        callbacks: source of stored probes, which are not fitted again; receives each fitted probe.
+        callbacks: functions that look up stored probes, which are not fitted again, and receive each fitted probe.
 
     Returns:
         The maps by site and layer.

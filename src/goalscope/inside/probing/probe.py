@@ -58,9 +58,10 @@ class ProbeKey:
     """Identity of a probe among all probes that are fitted to one set of steps.
 
     Attributes:
-        head, target: its form, such as "mlp" ("decoder-LAYERS" for a plan), and what it predicts.
-        control, seed: "none" for the probe itself, else the control, see `inside.probing.inputs.CONTROLS`; root seed of
-            its fit.
+        head: form of the probe, such as "mlp" ("decoder-LAYERS" for a plan).
+        target: what it predicts: "cells", "plan" or "distance".
+        control: "none" for the probe itself, else the control, see `inside.probing.inputs.CONTROLS`.
+        seed: root seed of its fit.
         site, layer: site (token positions) and layer of its inputs; None if it reads no activations.
         scope: the grids that it applies to, "general" or a shape such as "7x7".
         draw: seed of the random network that it reads, None if it reads none.
@@ -561,11 +562,14 @@ def stored_probes(run: str | Path, **tags: Tag) -> Iterator[tuple[Artifact, Prob
 class Callbacks:
     """Functions that `fit` calls, to look up and store probes and to report progress.
 
-    ``find`` returns the stored probe of a key, or None; ``keep`` is called with the probes that were trained together
-    as soon as all are fitted, so that an interrupted fit can continue. It must store all of them or none, because the
-    last bits of a probe can depend on the probes that train with it. ``progress`` is called with the numbers of
-    finished and of all units of work. ``pool`` is an executor that trains probes in other processes, with identical
-    results to the byte.
+    Attributes:
+        find: returns the stored probe of a key, or None.
+        keep: called with the probes that were trained together as soon as all are fitted, so that an interrupted fit
+            can continue. It must store all of them or none, because the last bits of a probe can depend on the probes
+            that train with it.
+        progress: called with the numbers of finished and of all units of work.
+        pool: an executor that trains probes in other processes, with identical results to the byte; None for this
+            process.
     """
 
     find: Callable[[ProbeKey], Probe | None] = lambda key: None
@@ -582,11 +586,11 @@ class ProbeStore:
 
     Attributes:
         store: the run.
-        decisive: inputs common to all fits (steps, split, ...).
+        decisive: settings common to all fits that determine the result (steps, split, ...).
         settings: settings of the probes, by what they predict ("cells", "distance" or "plan").
-        models: control and seed of a random network (None without) -> content id of the model that it reads; other
-            controls read that of ("none", None).
-        first: the place ("SITE/LAYER") that stands for heads that read no activations, whose keys have no place.
+        models: control and seed of a random network -> content id of the model that the probe reads. ("none", None) is
+            the agent's own model, which also serves for controls that are not listed.
+        first: the place ("SITE/LAYER") under which probes that read no activations are stored.
         tags: named facts stored with each probe in the index.
         pool: trains probes in other processes; None to train in this one.
         fitted: number of probes fitted in this call.

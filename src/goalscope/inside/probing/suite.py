@@ -268,7 +268,7 @@ def fit_suite(
     scope: str = "general",
     heads: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None,
 ) -> FittedProbes:
-    """Fit and score every pair of a head (form of probe) and a control at every site and layer.
+    """Fit and score every pair of a head (form of probe) and a control at every site (token positions) and layer.
 
     A head of another package that raises an error is left out, with a `goalscope._ground.own.PartWarning`.
 
@@ -279,9 +279,12 @@ def fit_suite(
         score: returns the rows of scores of a probe, from its inputs at the test steps, the truth and its tags.
         target: kind of prediction: "cells", "distance" or "plan".
         settings: how probes are trained.
-        callbacks: source of stored probes, which are not fitted again; receives each fitted probe.
+        callbacks: functions that look up stored probes, which are not fitted again, and receive each fitted probe.
         scope: which grids the probes are for; a tag.
         heads: maps a name in the suite to the registered head and its settings, where these differ from the name.
+
+    Returns:
+        The fitted probes by their identity, and the rows of scores.
     """
     if not suite or len(set(suite)) != len(suite):
         raise ValueError(f"suite must have at least one entry and no entry twice, got {list(suite)}")
@@ -360,10 +363,13 @@ def probe_cells(
         suite: pairs of a head and a control, `FULL` by default.
         settings: how probes are trained.
         scope: which grids the probes are for; a tag.
-        callbacks: source of stored probes, which are not fitted again; receives each fitted probe.
+        callbacks: functions that look up stored probes, which are not fitted again, and receive each fitted probe.
         scored: whether to score the probes; otherwise there are no rows.
         seen: ``[N, C]`` which cells the agent had seen (steps by cells), for an additional row (tag ``cells``) with the
             area under the curve over these cells only; None if it saw all.
+
+    Returns:
+        The fitted probes by their identity, and the rows of scores, one per measure and test grid.
 
     Raises:
         ValueError: if an entry is unknown, or data for a control is missing; the message says how to get it.
@@ -492,8 +498,9 @@ def learning_curve(
 
     Returns:
         Rows of scores (`CURVE_MEASURES`) with the tags "training grids" and "draw" (the seed), for
-        `goalscope.stats.estimate_rows`. Scores of every subset use the cells that are undetermined in the whole
-        training part (see `undetermined`). Intervals do not include the choice of the training part.
+        `goalscope.stats.estimate_rows`. The scores of all subsets count the same cells: those whose class does not
+        follow from their position in the whole training part (see `undetermined`). Intervals do not include the choice
+        of the training part.
 
     Raises:
         ValueError: if the numbers do not ascend, or exceed the training part.

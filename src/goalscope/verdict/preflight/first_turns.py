@@ -84,14 +84,14 @@ class Portion(BaseModel):
 
 
 class FirstTurns(BaseModel):
-    """What was learned from the first turns of an agent, which are asked before all others, timed and kept (a batch).
+    """What was learned from the first turns of an agent, which are asked before all others, timed and stored.
 
     Attributes:
         asked: number of turns.
         failures: name of a failure -> number of turns without an action for this reason.
         causes: cause that explains a failure further (see `goalscope.agents.parse`) -> number of turns.
         marks: the marks in an answer that show the first of these causes.
-        used: the remedies that the agent already uses, see `goalscope.agents.parse`.
+        used: settings against such causes that the agent already has, see `goalscope.agents.parse`.
         example: the beginning of an answer without an action; "" if every answer has one.
         scored, optimal: number of turns with an action in states with known optimal actions, and how many of these are
             optimal.
@@ -283,6 +283,9 @@ def ask_first_turns(
         patient: wait for a server as long as its settings say; otherwise see `PATIENCE`.
         arguments: the user's arguments, for the record.
         clock: returns the time, seconds.
+
+    Returns:
+        How long the turns took, what they used, and how many answers contain an action.
 
     Raises:
         Exception: whatever the agent raises. If a server does not answer, this is raised only with ``patient``;

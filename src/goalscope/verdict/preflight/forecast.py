@@ -217,6 +217,9 @@ def forecast(
         times: factor by which the number of episodes is multiplied.
         workers: maximum number of simultaneous calls.
 
+    Returns:
+        Turns, seconds, tokens and USD, each as minimum, expected value and maximum; and the expected memory.
+
     Raises:
         ValueError: no first turn was asked.
     """

@@ -70,13 +70,13 @@ class Assumptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLine:
-    """Power of the comparisons in one measure.
+    """The power of the comparisons of two conditions in one measure: which differences they detect, and how often.
 
     Attributes:
         agent: the agent of the pilot run that provides the variances; "" without a pilot.
         measure, unit: name and unit of the measure.
         design: number of grids and episodes, and the variances.
-        margin: equivalence margin that the study declares; NaN if none is declared.
+        margin: greatest difference that the study declares to be negligible; NaN if none is declared.
         found: the simulated power.
     """
 
@@ -170,10 +170,15 @@ def layout(study: Study) -> PowerPlan:
 def study_power(study: Study, pilot: Rows | None = None, assumed: Assumptions | None = None) -> PowerPlan:
     """Compute which effects the comparisons of a study can detect, and which equivalence margins they can confirm.
 
+    An equivalence margin is the greatest difference that counts as negligible.
+
     Args:
         study: the study.
         pilot: rows of a run that provides the variances; None to assume them.
         assumed: assumptions without a pilot; None for the defaults.
+
+    Returns:
+        The comparisons of the study, and the power of each measure (for each agent of the pilot).
 
     Raises:
         ValueError: the study has task worlds or nothing to compare, the pilot lacks the measures or has too few values,
@@ -331,11 +336,11 @@ _MOST_SENTENCES = 5
 
 
 def told_beforehand(study: Study, *, level: float) -> list[str]:
-    """Say which hypotheses a study has enough worlds to name, before it is run; sentences for each phase (group of
+    """Say before a study is run which hypotheses it has enough worlds to name; sentences for each phase (group of
     worlds).
 
-    There is a sentence for each hypothesis for which the worlds are too few, with the condition or the rival that
-    requires most worlds, and one sentence for all hypotheses for which they are enough at each of `LAPSES`. The numbers
+    For each hypothesis with too few worlds, a sentence names the condition or the rival hypothesis that requires most
+    worlds. All others are listed in one sentence for each of `LAPSES` (probabilities of a random move). The numbers
     follow from the distribution of the consistency score (`goalscope.goals.hypotheses.design`), with two answers per
     step.
 

@@ -66,12 +66,14 @@ class _Numbers(dict[str, int]):
 
 @dataclass(slots=True)
 class EpisodeList:
-    """The table of all episodes of a viewer page. The page always contains it completely, and steps in separate shards.
+    """The table of all episodes on a viewer page. The page always contains it completely; the steps of episodes are in
+    separate files (shards).
 
     Attributes:
         columns: one list per column, with one value per episode.
         runs, agents, worlds, outcomes: names to which columns refer by number.
-        tags: name -> its distinct values as text, for filters; the column "tags" holds their numbers.
+        tags: name of a tag (a named fact about an episode) -> its distinct values as text, for filters; the column
+            "tags" holds their numbers.
         measures: names of measures of episodes and of steps, to which records refer by number.
         states: the states in which a move was also requested with one thing changed; "moved" says what was changed.
         left_out: measures with several values per episode or step, such as those of probes, which are not shown.

@@ -55,13 +55,13 @@ class BeliefMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
-    """What probes decoded from the activations of a run's model.
+    """What probes decoded from the activations of a run's model, step by step, as the viewer shows it.
 
     Attributes:
         maps: (episode, step) -> decoded maps, only for grids on which the probe was not fitted.
         plans: (episode, step) -> next actions decoded from the model, and from a random network.
-        sites: (episode, step) -> site (pre, post, ...) -> positions of the tokens whose activations were read.
-        about: name of a reading -> its probe, site, layer and control in words.
+        sites: (episode, step) -> site (a set of token positions, such as "pre") -> these positions.
+        about: name of what was decoded -> the probe, site, layer and control in words.
         tokenizer: tokenizer of the model that was read; None if it is not available here.
     """
 

@@ -52,7 +52,7 @@ class StateTable(Generic[S]):
 
     Attributes:
         actions: names of the actions.
-        states: the S states, those of the beginning first, then by the number of steps to them.
+        states: the S states, in order of the fewest steps to them; those in which an episode may begin come first.
         index: state -> its number.
         triples: ``[N, 3]`` int64: state, action and next state of each transition, sorted by state and action.
         chance: ``[N]`` probability of each next state, > 0.
@@ -60,9 +60,9 @@ class StateTable(Generic[S]):
         start: ``[S]`` probabilities of the first state.
         goals: name -> ``[S]`` bool, where each goal is fulfilled; "goal" is the environment's own.
         done: ``[S]`` bool, where an episode is over, solved or not.
-        offered: ``[S, A]`` bool, the admissible actions.
-        depth: ``[S]`` int64 fewest steps from the beginning.
-        bound: number of steps from the beginning at which the search for states was cut off; None if all states were
+        offered: ``[S, A]`` bool, the actions that each state offers.
+        depth: ``[S]`` int64 fewest steps from a first state.
+        bound: number of steps from the first states at which the search for states was cut off; None if all states were
             found.
     """
 
@@ -234,10 +234,13 @@ def enumerate_states(
     Args:
         environment: the environment.
         limit: maximum number of states, >= 1.
-        depth: number of steps from the beginning at which the search ends, None for no end. What is computed for a
+        depth: number of steps from the first states at which the search ends, None for no end. What is computed for a
             horizon of at most this many decisions is exact; `SolvedTable.decided` tells for which states the optimal
             actions are known.
         found: called again and again with the number of states found so far.
+
+    Returns:
+        The states, transitions, goals and offered actions as arrays.
 
     Raises:
         ValueError: if there are more states than ``limit``, or the environment returns something that is not a
@@ -386,11 +389,14 @@ class SolvedTable:
 
 
 def solve_table(table: StateTable[Any], target: str = "goal") -> SolvedTable:
-    """Solve an enumerated environment exactly for one of its goals: distances and optimal actions.
+    """Solve an enumerated environment exactly for one of its goals.
 
     Args:
         table: the environment.
         target: name of the goal; episodes end where the environment says, whichever goal is solved for.
+
+    Returns:
+        The distance of each state to the goal, and its optimal actions.
 
     Raises:
         ValueError: if there is no goal of this name.
@@ -413,9 +419,10 @@ class VisitedStates:
     """Distances and optimal actions in an environment without chance, computed by search for one state at a time.
 
     It serves environments with too many states for a table, such as levels with many movable things, of which an agent
-    visits few. With a lower bound of the distance that is never too high, A* finds the distance d of a state exactly;
-    an action is optimal where its next state has the distance d - 1, which a search that leaves out all longer ways
-    decides. What is learnt of any state (its distance, or a higher lower bound) is kept.
+    visits few. A* finds the distance d of a state exactly, with a lower bound of the distance as its heuristic. An
+    action is optimal if its next state has the distance d - 1; this is decided by a search that leaves out all longer
+    paths. Everything that a search finds out about a state (its distance, or a higher lower bound) is stored for later
+    searches.
 
     Source: Hart, Nilsson and Raphael (1968); Pearl (1984), section 3.1.
 

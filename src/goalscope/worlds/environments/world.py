@@ -155,7 +155,8 @@ class Believed:
     def best_at_first(self) -> frozenset[int]:
         """Numbers of the optimal actions in the first state (in the most probable one, if there are several).
 
-        In an environment with chance, a horizon of twice the expected number of decisions is assumed.
+        In an environment with chance, optimal actions depend on the number of decisions; twice the expected number of
+        steps to the goal is assumed.
         """
         state = int(self.table.start.argmax())
         best = self.solved.optimal
@@ -203,8 +204,11 @@ def believe(
     Args:
         make: function that returns a new instance of the environment.
         limit: maximum number of states.
-        depth: number of steps from the beginning at which the search for states ends, None for no end.
+        depth: number of steps from the first states at which the search for states ends, None for no end.
         found: called with the number of states found, now and then during the search.
+
+    Returns:
+        The environment with its table of states and transitions, distances and optimal actions.
 
     Raises:
         Mismatch: if the behaviour of the copy differs from the enumerated transitions.

@@ -196,11 +196,14 @@ _TIED = 1e-9  # share of the range of all action values within which actions cou
 
 
 def value_iteration(mdp: TabularMDP, *, minimise: bool = False) -> Values:
-    """Solve a decision process exactly by backward induction: best values and optimal actions of each decision.
+    """Solve a decision process exactly by backward induction.
 
     Args:
         mdp: the process. Only its offered actions are chosen.
         minimise: whether to minimise the utility instead of maximising it.
+
+    Returns:
+        For each decision, the best expected utility by state and by action, and the optimal actions.
     """
     n, states, actions = mdp.horizon, mdp.states, mdp.actions
     values, action_values = np.empty((n + 1, states)), np.empty((n, states, actions))

@@ -244,7 +244,8 @@ def passes_reported_to(progress: Callable[[int, int], None]) -> Iterator[None]:
 class StartValues:
     """Attainable utilities and soft values of a decision process from one first state, with one horizon.
 
-    See `SoftProcess` for W, the expected log mean exponential utility, and W*, its convex conjugate.
+    W(b) is the expected log mean exponential utility at rationality b. W*(u) is its convex conjugate: the greatest ``b
+    u - W(b)`` for an expected utility u, which is the MEG of a policy with this utility.
 
     Attributes:
         uniform: expected utility of the uniform policy.

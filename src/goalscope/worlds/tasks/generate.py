@@ -51,17 +51,19 @@ WIDE_COOKING = tuple(f"wide-{name}" for name in COOKING)
 class TaskSpec:
     """Parameters of the distribution from which task maps are drawn.
 
-    A task map is a map with nodes (tasks on single cells) that an agent has to find and achieve in an order that
-    respects their prerequisites.
+    A task map is a map of cells, some of which are nodes: tasks that an agent has to find and to achieve. A node can be
+    achieved once all nodes of one of its prerequisite sets are achieved. The graph of prerequisites is drawn in layers;
+    a node depends on nodes (its parents) in earlier layers.
 
     Attributes:
         nodes: number of nodes, including the goals, 2 to 20.
         goals: number of goals, all of which must be achieved; less than `nodes`.
         layer_size: maximum number of nodes per layer of the graph.
         option_counts: distribution of the number of alternative prerequisite sets per node.
-        dependency_counts: distribution of the number of nodes per set.
-        goal_dependency_counts: distribution of the number of nodes in a goal's set; each goal has one set.
-        depth_bias: beta; a parent at depth d of a child at depth D has weight ``exp(-beta * ((D - 1) - d))``.
+        dependency_counts: distribution of the number of nodes per prerequisite set.
+        goal_dependency_counts: distribution of the number of nodes in the single prerequisite set of a goal.
+        depth_bias: beta; a node in layer D draws its parents with weights ``exp(-beta * ((D - 1) - d))``, where d is
+            the layer of the parent.
         density: nodes per cell. It sets the area of the rectangle or, if `size` is given, the area of the part of the
             rectangle in which the nodes lie (`window`).
         corridor_widths: (least, greatest) width of a corridor in cells; drawn for each corridor.
@@ -373,14 +375,16 @@ def _carve(
 
 
 def sample_graph(spec: TaskSpec, rng: np.random.Generator) -> Graph:
-    """Draw the graph of prerequisites of a task map: acyclic, with the goals as its last nodes and only sinks.
+    """Draw the graph of prerequisites of a task map: an acyclic graph in which every node leads to a goal.
 
-    Layer sizes are uniform on 1 to ``spec.layer_size`` until all nodes but the goals are placed; the goals form the
-    last layer. Parents lie in earlier layers. A set that equals or contains another set of its node is redundant and
-    dropped. Nodes that nothing depends on are added to the set of the goal, or of a random goal if there are several.
+    A node (task) can be achieved once all nodes of one of its prerequisite sets are achieved. Nodes are placed in
+    layers, whose sizes are uniform on 1 to ``spec.layer_size``, until all nodes but the goals are placed; the goals
+    form the last layer. Prerequisites lie in earlier layers. If one prerequisite set of a node contains another one, it
+    is redundant and dropped. Nodes that nothing depends on become prerequisites of the goal, or of a random goal if
+    there are several.
 
     Returns:
-        For each node, its alternative prerequisite sets, each a tuple of node numbers.
+        For each node, its alternative prerequisite sets, each a tuple of node numbers. The goals have the last numbers.
     """
     depth: list[int] = []
     layer = 0
