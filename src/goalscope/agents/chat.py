@@ -495,13 +495,16 @@ def ways_in_use(agent: Any) -> tuple[str, ...]:
 class TaskChatAgent(ChatAgent):
     """A language model on a task map, which reads a report of what it sees at each step and answers with a direction.
 
+    A task map has tasks on some of its cells, which must be achieved in an order that respects their prerequisites.
+
     Attributes:
         strategy: one of `STRATEGIES`, or the path of a text file with a sentence that states a strategy.
         reasoned: whether the answer must contain reasoning before the direction.
-        memory: whether each observation comes with a summary of all reports so far (the harness).
-        template: form of the bundled prompts, one of `TEMPLATE_FORMS`; `PAPER`; or the path of a system prompt of your
-            own. "" for the form that the model's card names, or "example" if it names none. If the prompt does not
-            explain how each move changes the position, the summary infers it from the moves made so far.
+        memory: whether each observation comes with a summary of all reports so far.
+        template: which prompt to use: a form of the bundled prompts, one of `TEMPLATE_FORMS`; `PAPER`, for a prompt
+            that states only what the exploration paper's does; or the path of a system prompt of your own. "" for the
+            form that the model's card names, or "example" if it names none. If the prompt does not explain how each
+            move changes the position, the summary infers it from the moves made so far.
         history: how prompts show earlier steps; by default as a conversation.
         example: whether each observation ends with an example of an answer.
 

@@ -243,7 +243,7 @@ _Side = Annotated[int, Field(ge=1, le=64)]
 class WordsForm(StrictRecord):
     """How a policy reads a mission (an instruction in words), as described in the policy's file.
 
-    A recurrent cell of its own reads the embeddings of the words, one after the other.
+    A recurrent cell, separate from the other layers, reads the embeddings of the words, one after the other.
 
     Attributes:
         cell: kind of the recurrent cell.

@@ -70,9 +70,10 @@ class StepReading:
         regret: steps that the move lost (in worlds with chance: decisions at the goal, in expectation); None if
             unknown, without a move, or if the goal is out of reach before or after the move.
         follows: hypotheses that explain the last moves, the best first; empty if they look random.
-        evidence: evidence so far that the agent no longer pursues the expected goal: a sum of likelihood ratios, which
-            raises the alarm when it reaches `Monitor.run`.
-        instead: the other hypothesis for which there is most evidence; "" before the alarm.
+        evidence: evidence so far that the agent no longer pursues the expected goal, from the likelihood ratios of its
+            moves; the alarm is raised when it reaches `Monitor.run`.
+        instead: the alternative (another hypothesis, or random moves) for which there is most evidence; "" before the
+            alarm.
         alarm: whether the alarm was raised at this step or before.
     """
 
@@ -260,8 +261,8 @@ class Detector:
         """Evidence that the agent no longer pursues the expected goal; the alarm is raised when it reaches
         `Monitor.run`.
 
-        It is an e-detector: a sum of likelihood ratios of the agent's moves, which exceeds a bound only rarely as long
-        as the agent pursues the expected goal.
+        It is an e-detector, a statistic made of likelihood ratios of the agent's moves, which rarely becomes large as
+        long as the agent pursues the expected goal.
         """
         return float(self.totals.mean())
 

@@ -170,7 +170,10 @@ _AT_ONCE: Final = 256  # maximum prompts whose passes are planned together
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """Settings for decoding a batch of prompts.
+    """Settings for decoding a batch of prompts with a local model.
+
+    A request is one prompt with its output. It enters the batch when the model reads its prompt, in a forward pass with
+    others.
 
     Attributes:
         temperature: temperature of sampling; 0 takes the most likely token.
@@ -181,11 +184,12 @@ class Decoding:
         slots: maximum number of requests decoded at the same time.
         share_prefix: whether to compute common beginnings of prompts only once.
         prefill_tokens: maximum number of prompt tokens per forward pass; a single prompt may exceed it.
-        margins: whether to store the margin of each draw.
-        gradual: whether requests enter one pass at a time, with decoding steps in between, so that the first outputs
-            are complete long before the last prompt is read.
-        around: context around each pass of prompts, e.g. to change activations; equal prompts are then not merged.
-        most_shared: maximum number of tokens of the common prefix that are computed once, None for all.
+        margins: whether to store for each drawn token how close the draw was to another token (see `Draws`).
+        gradual: whether to decode between two passes that read prompts, so that the first outputs are complete long
+            before the last prompt is read.
+        around: context manager that is entered around each pass that reads prompts, e.g. to change activations; equal
+            prompts are then not merged.
+        most_shared: maximum number of tokens of the common beginning that are computed once, None for all.
         most_columns: maximum number of tokens, over all outputs that are decoded together, to hold in memory; None for
             no limit.
     """

@@ -101,18 +101,19 @@ class Loaded:
     """A model in memory, with how its tokenizer writes and ends chats; several agents can share it.
 
     Attributes:
-        model: the transformers model; None if its tokenizer is enough.
+        model: the transformers model; None if only its tokenizer is needed.
         tokenizer: the tokenizer.
         marks: marks that separate reasoning from the answer.
         chat_template: source of the chat template.
         stop: ids of the tokens that end an output.
         markers: token id -> text of the markers that the chat format uses.
-        contract: the checks that each prompt must pass; None if the tokenizer comes with the package.
+        contract: the checks of the tokenizer that each prompt must pass; None if the tokenizer comes with the package.
         template_names: names of all its chat templates.
         base: whether there is no chat template, so that an answer ends with its line.
         trusted: whether the chat template comes with the package.
         lock: held while the model computes, since several threads may use it.
-        lanes: number of slots -> what decodes with the model, see `goalscope.agents.models.decode.Lanes`.
+        lanes: maximum number of requests decoded at once (slots) -> the batches of the model with this limit, see
+            `goalscope.agents.models.decode.Lanes`.
     """
 
     model: Any

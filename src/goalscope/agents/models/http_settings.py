@@ -351,6 +351,7 @@ class Reservation:
     """The part of an agent's budget that is reserved for one call, with its actual cost once it is known.
 
     Attributes:
+        prompt_tokens, output_tokens: the maximum numbers of tokens of the call, which are reserved.
         requests: number of requests made for the call.
         redraws: how many of these had to be repeated although the server may have generated a reply, because the reply
             was lost, broken off or unreadable. Requests that the server turned away (e.g. with status 429 or 503) do
@@ -419,21 +420,22 @@ class Reservation:
     ) -> Mapping[str, float]:
         """Compute the actual cost of a call from the numbers of tokens that the server reports, and store it in `cost`.
 
-        Where no believable number is reported, the number reserved for the call counts (``prompt_tokens`` and
-        ``output_tokens``, its maximum). The report is doubted in three cases: 0 tokens for a prompt; 0 tokens for an
-        output with text; and more tokens than the maximum. A number above the maximum counts as reported, but at most
-        as `BELIEVED` times the maximum.
+        A number that is missing or cannot be true is replaced by its maximum: the number of tokens reserved for the
+        call. The report is doubted in three cases: 0 tokens for a prompt; 0 tokens for an output with text; and more
+        tokens than the maximum. A number above the maximum counts as reported, but at most as `BELIEVED` times the
+        maximum.
 
         Args:
             prompt: reported number of prompt tokens, or None.
             output: reported number of output tokens, or None.
-            written: number of bytes of the answer and its reasoning. If this is above 0, the output cannot have had 0
-                tokens; if it exceeds the reserved output tokens, it is the maximum of the output instead.
+            written: number of bytes of the answer and its reasoning. If it is above 0, the output cannot have had 0
+                tokens. If it exceeds the reserved output tokens, it takes their place as the maximum above which a
+                report is doubted.
             ids: number of token ids returned for the output, or None; counted if no output tokens are reported.
 
         Returns:
-            Name -> amount: "prompt_tokens" and "output_tokens", or only their sum "tokens_at_most" if one of them had
-            to be replaced by its maximum; "usd" if prices are known; and `DOUBTED` -> 1 if the report is doubted.
+            Name -> amount: "prompt_tokens" and "output_tokens", or only their sum "tokens_at_most" if one of them was
+            not reported credibly; "usd" if prices are known; and `DOUBTED` -> 1 if the report is doubted.
         """
         prompt_believed = prompt or None  # a prompt always has tokens, and so does a text
         output_believed = output or (None if written else output)

@@ -34,9 +34,9 @@ for both."""
 class MapView:
     """What an agent knows of a task map at one moment, and which cells it should approach (immutable).
 
-    A move is *progress* if it enters a cell that was unobserved, or one with a task that can be achieved now (a pending
-    task; the goal is one of the tasks). What the agent knows changes only then. Sets of cells are integers with one bit
-    per cell.
+    A task map has tasks on some of its cells, some of which are goals; a task that can be achieved now is *pending*. A
+    move is *progress* if it enters an unobserved cell or one with a pending task. What the agent knows changes only
+    then. Sets of cells are integers with one bit per cell.
 
     Attributes:
         case: what there is to do: 1 explore; 2 reach the pending goal; 3 achieve a pending task; 4 explore or achieve a
@@ -48,11 +48,10 @@ class MapView:
     Args:
         board: the numbering of the map's cells.
         unobserved: cells that the agent knows of and has not entered.
-        pending: cells of tasks that can be achieved now.
-        goals: cells of goals among ``pending``.
-        known_cells: see ``known``.
-        through: see above.
-        progress: function that says whether entering a cell is progress, if the definition above does not apply.
+        pending: cells of pending tasks, including goals.
+        goals: cells of pending goals.
+        known_cells, through: see ``known`` and ``through`` above.
+        progress: function from a cell to whether entering it is progress; None for the definition above.
     """
 
     def __init__(
