@@ -186,12 +186,14 @@ def moves_by_episode(table: StepTable) -> Array:
 
 
 def frequencies(moves: Array, clusters: Sequence[str]) -> dict[str, Array]:
-    """Return an agent's move frequencies outside of each cluster of worlds, which a state-blind baseline uses inside of
+    """Return how often an agent takes each action outside of each cluster (a world with its versions).
+
+    The state-blind baseline, which ignores what it sees, draws its actions in a cluster with the frequencies outside of
     it.
 
     Args:
         moves: ``[E, A]`` number of times that each action was taken in each episode, see `States.moves`.
-        clusters: ``[E]`` cluster of each episode: its world with the world's versions.
+        clusters: ``[E]`` cluster of each episode.
 
     Returns:
         Cluster -> ``[A]`` frequencies in all other clusters (in itself if it is the only one); uniform without moves.

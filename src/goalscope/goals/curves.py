@@ -94,7 +94,9 @@ class Resampled:
         return len(self.drawn)
 
     def of(self, worlds: slice) -> "Resampled":
-        """Return these weights for some of the worlds only, given as a slice; they then need not sum to 1."""
+        """Return the weights of some of the worlds only, given as a slice; the weights of a resample then need not sum
+        to 1.
+        """
         return replace(self, grid=self.grid[worlds], within=self.within[worlds])
 
     def __matmul__(self, values: Array) -> Array:

@@ -197,7 +197,9 @@ class Finding(StrictRecord):
         return self.method == "meg" and share is not None and share.high is not None and share.high < EXPLAINS
 
     def figure(self, quantity: str, name: str = "") -> EstimateRecord | None:
-        """Return the estimate of a quantity, such as "meg", for a hypothesis (or "" for none); None without."""
+        """Return the estimate of a quantity, such as "meg", for a hypothesis ("" for none); None if the finding has
+        none.
+        """
         return self.evidence.get(f"{quantity} {name}".strip())
 
 

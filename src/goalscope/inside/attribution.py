@@ -202,8 +202,11 @@ OFTEN: Final = 0.2
 class MovedPair:
     """A world, and a copy of it with one thing moved, to see how an agent's activations change between them.
 
-    ``own`` is the original world, ``other`` the copy, ``thing`` what was moved ("goal", "key" or "agent"). Intervals
-    count both as one unit, the ``cluster``.
+    Attributes:
+        cluster: id of the group of related worlds; intervals count both worlds as one unit.
+        own: the original world.
+        other: the copy.
+        thing: what was moved, "goal", "key" or "agent".
     """
 
     cluster: str

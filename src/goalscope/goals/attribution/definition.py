@@ -100,8 +100,10 @@ class Attribution(StrictRecord):
 
 
 def kind_of(finding: Finding) -> Said:
-    """Translate the reason of a finding into the kind of verdict that attribution methods give, such as "named" or
-    "set".
+    """Translate the reason that a finding gives for its answer into a verdict of attribution methods.
+
+    A finding is the decision on what an agent is after. The result is such as "named" (one hypothesis) or "set"
+    (several).
     """
     kinds: dict[str, Said] = {
         "named": "named",

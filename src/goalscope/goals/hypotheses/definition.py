@@ -434,7 +434,9 @@ class Hypothesis:
 
     @property
     def says(self) -> str:
-        """Noun phrase, such as "the top-left corner"; policies and names from users or worlds are quoted."""
+        """Noun phrase for sentences, such as "the top-left corner"; policies and names from users or worlds are in
+        quotes.
+        """
         template = self.registered.says
         if self.name != self.text or not template:
             return f"“{self.name}”"

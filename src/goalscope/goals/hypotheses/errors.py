@@ -109,7 +109,8 @@ def log_likelihood(
 ) -> Array:
     """Return the log likelihood of an agent's answers in U states if it follows a policy with errors.
 
-    A fixed share of the states is that in which the agent always makes the same wrong move.
+    The agent makes two kinds of errors: a share of its answers is random, and in a share of the states (the fixed
+    share) it always makes the same wrong move.
 
     Args:
         policies, even, random: as in `with_errors`.

@@ -671,9 +671,10 @@ class ResampledSums:
     def beaten_by(self, explaining: Mask, margin: float) -> Mask:
         """Return whether the hypothesis of the row beats that of the column, ``[K, K]`` bool.
 
-        A hypothesis beats a rival if the contrast of their predictions lies significantly closer to what is expected of
-        an agent that follows it than to what is expected of one that follows the rival. Between a goal and a habit,
-        such as always the same action, the greater consistency also counts.
+        The contrast of two hypotheses says how much more the answers agree with the first than with the second. A
+        hypothesis beats a rival if the contrast lies significantly closer to its expectation for an agent that follows
+        the hypothesis than to that for an agent that follows the rival. Between a goal and a habit, such as always the
+        same action, the greater consistency also counts.
 
         Args:
             explaining: ``[K]`` bool, the hypotheses that may beat others.

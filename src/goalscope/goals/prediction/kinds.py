@@ -143,8 +143,8 @@ class KindsOfWorlds(StudyPart):
 
     Attributes:
         kinds: the kinds of worlds.
-        places: the places and events of which the first to be reached is predicted; where two are reached at once, the
-            first in this order counts.
+        places: the places and events among which the first one to be reached is predicted. If the agent reaches two at
+            once, the one that comes first in this order counts.
         horizon: horizon of worlds that have none of their own.
         seed: seed of the worlds.
     """

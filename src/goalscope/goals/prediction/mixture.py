@@ -192,14 +192,14 @@ def _table(world: FiniteWorld, rule: Hypothesis) -> RuleTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Described:
-    """Features of N states of a world with A actions, as the learned policies see them.
+    """Features of N states of a world with A actions, from which policies are learned that fit an agent's answers.
 
     Attributes:
         even: ``[N, A]`` the uniform policy over the offered actions.
         actions: ``[N, A, F]`` F features of what each action does; features that a world lacks are 0.
-        surroundings: for each of several levels, from coarse to fine, a description of each state. States with the same
-            description look alike: on the coarsest level all do; finer ones tell the walls around the agent, and the
-            finest also the direction of a place.
+        surroundings: what each state looks like, as a tuple of numbers, at several levels of detail from coarse to
+            fine. States with equal tuples look alike. At the coarsest level, all states do; finer levels distinguish
+            the walls around the agent, and the finest also the direction of a place.
     """
 
     even: Array
@@ -367,14 +367,18 @@ def setting_prior() -> Array:
 
 
 def errors_of(setting: Numbers) -> tuple[Numbers, Array, Array, Array]:
-    """Return the behaviour that numbers of settings stand for: error rates, and a stand-in for undefined rules.
+    """Return the behaviour that each setting stands for: the error rates of an agent, and what it does if a rule is
+    undefined.
+
+    A setting is one of a fixed list of such combinations, given by its number.
 
     Args:
-        setting: ``[C]`` numbers, as in `PosteriorDraws.settings`.
+        setting: ``[C]`` numbers of settings, as in `PosteriorDraws.settings`.
 
     Returns:
-        ``[C]`` each: index of the stand-in; slope of the random errors with distance; share of random errors; share of
-        states with a fixed error.
+        Four arrays ``[C]``: index of the stand-in (what the agent does where its rule is undefined); how random errors
+        change with the distance from the rule's place; share of random errors; share of states in which the agent
+        always errs.
     """
     stand_in, errors = np.divmod(setting, SETTINGS)
     slope, random, fixed = _SETTINGS[errors].T

@@ -337,7 +337,10 @@ class Predictor:
 def best_alone(predictor: Predictor) -> PosteriorDraws:
     """Return the prediction by a single rule, as a baseline: the written rule with the greatest weight.
 
-    It has its most probable errors. The result is one draw with all weight on this rule.
+    The rule has the error rates that are most probable for the agent.
+
+    Returns:
+        A single draw, with all weight on this rule.
     """
     weights = predictor.draws.weights.mean(axis=0)
     best = int(weights[: len(predictor.rules)].argmax())

@@ -719,8 +719,9 @@ def _truth(
 
 
 def removal(passage: Passage, layer: int, basis: Array, mean: Array, present: npt.NDArray[np.float32]) -> list[Edit]:
-    """Build the edits that remove a subspace from the activations of a prompt; its part within the subspace becomes the
-    mean.
+    """Build the edits that remove a subspace from the activations of a prompt.
+
+    The part of the activations that lies in the subspace is replaced by that of the mean activation.
 
     Args:
         passage: the prompt and the P token positions to change. At the sites "pre" and "post" they form one vector.

@@ -174,12 +174,12 @@ def counterfactuals(
 def best(view: GridView, hypothesis: str = GOAL) -> frozenset[Action]:
     """Return the optimal actions in a grid as shown to an agent.
 
-    There are none if agent or goal is hidden, or no path leads to the target.
+    The result is empty if the agent or the target is hidden, if no path leads to the target, and for other hypotheses
+    than "goal" once the agent carries a key.
 
     Args:
         view: the shown grid.
-        hypothesis: the goal for which actions are optimal. For goals other than "goal" there are none once a key is
-            carried.
+        hypothesis: the goal for which actions are optimal, such as "goal" or "corner top-left".
     """
     if view.grid.start is None or view.grid.goal is None:
         return frozenset()

@@ -126,8 +126,8 @@ class PlanSettings(FitSettings):
     """How plan decoders (probes that predict an agent's next moves) are trained; the defaults are the sizes in the
     paper.
 
-    The paper does not give the hidden width of their perceptrons, so it is the library's default. Validation: 600 of
-    3,600 trajectories.
+    The paper does not give the hidden width of their perceptrons, so it is the library's default. A sixth of the
+    training grids is used for validation, as in the paper (600 of 3,600 trajectories).
 
     Source: behavioural and representational evaluation, section 5.3 (sizes, validation set); the authors' scripts
     (AdamW, learning rate 1e-4, batch 32).

@@ -132,9 +132,13 @@ def _read_dialect(source: str, options: str) -> Dialect:
 class Prompts:
     """Estimated numbers of tokens in the prompts of one episode that lasts to its horizon.
 
-    ``total`` is over all prompts, ``first`` and ``last`` are those of the first and last prompt. Earlier answers in the
-    prompts are assumed to be as long as the requested one, without reasoning. ``reasoned`` counts the earlier answers
-    with reasoning in all prompts; each answer is counted once per prompt that contains it.
+    Earlier answers in the prompts are assumed to be as long as the requested one, without reasoning.
+
+    Attributes:
+        total: tokens of all prompts together.
+        first, last: tokens of the first and of the last prompt.
+        reasoned: how many earlier answers with reasoning all prompts contain together; an answer is counted once for
+            each prompt that contains it.
     """
 
     total: float

@@ -43,8 +43,9 @@ class BeliefMap:
     Attributes:
         own, control: one string of cell symbols per row of the grid, as in `DecodedMaps.text`, decoded from the model
             and from a random network.
-        wrong: share of the grid's cells whose class is decoded wrongly, for both.
-        fits: optimal actions on the map decoded from the model; empty if this map allows no plan.
+        wrong: share of the grid's cells whose class is decoded wrongly, for the model and for the random network.
+        fits: numbers of the actions that are optimal on the map decoded from the model; empty if no path leads to the
+            goal on this map.
     """
 
     own: tuple[str, ...]
