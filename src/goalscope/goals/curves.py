@@ -151,9 +151,9 @@ class Weights:
 
 
 def weigh(clusters: Sequence[str], *, seed: int, spill: Spill) -> Weights:
-    """Compute the weights of the worlds in a group (cell) for their mean, for resamples of grids, and for random
-    halves.
+    """Compute weights of the worlds in a group: for their mean, for bootstrap resamples, and for random halves.
 
+    The resamples give intervals; with the halves, what is fitted to one half of the grids is scored on the other.
     Groups with the same number of grids share the random draws.
 
     Args:

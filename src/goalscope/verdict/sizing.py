@@ -93,7 +93,11 @@ class Budget:
 
 
 def divide(arms: Sequence[Arm], cost: Mapping[str, float], limit: float) -> dict[str, int]:
-    """Divide a budget among the arms (parts) of an evaluation, by the rule in the docstring of this module.
+    """Divide a budget among the arms (parts) of an evaluation.
+
+    Each arm first gets its smallest size; if the budget is too small, the last arms are dropped. The rest is divided so
+    that all arms come equally close to the size at which their claims are expected to be decided. The module's
+    docstring has the details.
 
     Args:
         arms: the arms that can be asked, in their order.

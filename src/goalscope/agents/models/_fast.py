@@ -265,8 +265,8 @@ _FEW: Final = 128  # up to so many tokens, computing all experts is faster than 
 def direct(model: Any) -> "DirectPass | None":
     """Return a faster forward pass for a small GPT-OSS model; None if the model's own modules must be called.
 
-    The modules must be called for other types of models or numbers, on a GPU, for a larger model, if a token skips more
-    experts than it uses, and while a hook observes or changes a module.
+    The modules must be called for other types of models, numbers other than float32, on a GPU, for a larger model, if a
+    token skips more experts than it uses, and while a hook observes or changes a module.
     """
     import torch
 

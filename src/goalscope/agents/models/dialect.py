@@ -216,9 +216,8 @@ class Dialect:
 
     @property
     def template(self) -> str | None:
-        """Form of prompt templates that the model needs, such as "completion" for a base model.
-
-        It is None for the default form.
+        """Form of prompt templates that the model needs, such as "completion" for a base model; None for the default
+        form.
 
         A file in the model's folder can name the form. Models on the hub have the default.
         """

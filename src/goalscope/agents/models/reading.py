@@ -112,7 +112,9 @@ def columns_of(cached: Any, count: int) -> tuple[Any, list[tuple[Any, ...]]]:
 
 
 def gathered(shapes: Sequence[tuple[Any, ...]], rows: Sequence[Sequence[Any]], length: int) -> CacheRows:
-    """Build the cache of several sequences from stored keys and values, so that all sequences end at the same column.
+    """Build the cache of keys and values of several sequences from stored pieces, for decoding the sequences together.
+
+    All sequences end at the same column (token position of the cache); shorter ones have unused columns on the left.
 
     Args:
         shapes: number of heads, width and device of each tensor, from `columns_of`.

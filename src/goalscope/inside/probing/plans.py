@@ -260,10 +260,11 @@ def score_prefixes(
 
 
 def in_subset(plans: Plans, number: int, subset: Subset) -> npt.NDArray[np.bool_]:
-    """Return which plans are scored at their first ``number`` tokens, ``[N]`` bool.
+    """Return which of N plans (an agent's next moves) count in the score of their first ``number`` tokens, ``[N]``
+    bool.
 
-    For the subset "all" these are the plans that are known up to there, and for "long" those with at least so many
-    actions.
+    For the subset "all", these are the plans whose tokens are known so far; for "long", only those with at least so
+    many actions before the end token.
     """
     token = plans.tokens[:, number - 1]
     return np.asarray((token != UNKNOWN) & ((token != END) | (subset == "all")))
