@@ -328,15 +328,17 @@ HEAD: Final = "mlp"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FirstSteps:
-    """Class probabilities of all cells that a probe decodes from activations at the first steps of N episodes.
+    """What a probe decodes from activations at the first steps of N episodes: the class probabilities of all cells of
+    the map.
 
     The episodes are in grids on which the probe was not trained.
 
     Attributes:
         site, layer, agent: origin of the activations: token positions, number of the decoder block, name of the agent.
         episode_id: ``[N]`` text.
-        posteriors: control ("none", and the strictest kind of random network that was captured, see `STRICTEST`) ->
-            ``[N, n, n, K]`` probabilities (steps, rows, columns, classes) at natural frequencies.
+        posteriors: control -> ``[N, n, n, K]`` probabilities (steps, rows, columns, classes), at the class frequencies
+            of the training grids. Controls are "none" (the agent's own model) and, of the random networks that were
+            captured, the strictest kind (see `STRICTEST`).
         probes: control -> content id of the probe.
         fitted: controls whose probe was fitted in this call.
         settings: settings of the fit: fraction tested, seed, training, numbers of steps and grids.

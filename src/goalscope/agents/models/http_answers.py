@@ -71,8 +71,9 @@ def chat_answer(body: Mapping[str, Any], marks: Marks | None, limit: int | None 
 
     Args:
         body: the response, decoded from JSON.
-        marks: the tags that mark reasoning in the text, or no marks. None if the model's own are unknown; reasoning is
-            then what the server separates, or what marks of known families enclose in the text.
+        marks: the tags that enclose reasoning in the model's text (or the value for a model without such tags). If
+            None, they are unknown; reasoning is then what the server separates, or what tags of known families of
+            models enclose.
         limit: the token limit of the request; a response with that many tokens was cut off, whatever else it reports.
 
     Raises:

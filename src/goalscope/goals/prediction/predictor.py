@@ -180,11 +180,14 @@ class Predictor:
         return Mixture(np.stack(logs), prior)
 
     def rules_at(self, visits: Answers) -> tuple[Array, Array]:
-        """Return what the H rules predict at visits to U states of a world.
+        """Return what the H rules predict at the agent's visits to U states of a world.
+
+        Args:
+            visits: the world, and the state and time of each visit.
 
         Returns:
-            ``[H, STAND_INS, U, A]`` action probabilities, where a stand-in is what the agent does if the rule is
-            undefined; and ``[H, U]`` distances from the rules' places in steps.
+            ``[H, STAND_INS, U, A]`` action probabilities: rules, stand-ins (what the agent does if a rule is undefined
+            in the world), states, actions; and ``[H, U]`` distances from the rules' places in steps.
         """
         policies = np.zeros((len(self.rules), STAND_INS, *visits.first.shape))
         distances = np.zeros((len(self.rules), len(visits.state)))

@@ -83,11 +83,8 @@ def truths(
     seed: int,
     known: npt.NDArray[np.bool_] | None = None,
 ) -> dict[str, Truth]:
-    """Return what probes and their controls should predict: the true values, and those that some controls replace them
+    """Return what probes and their controls should predict: the true values, or those that a control replaces them
     with.
-
-    The keys are those of `TruthName`: "own" (the true values), "shuffled" (those of other grids), "control task"
-    (random labels by type of cell or step).
 
     Args:
         values: ``[N, ...]`` the truth at N steps.
@@ -95,6 +92,10 @@ def truths(
         controls: names of the controls.
         seed: root seed of the exchange of grids, and of the labels of control tasks.
         known: ``[N]`` at which steps there is a truth; None for all.
+
+    Returns:
+        "own" -> the true values; and as far as the controls need them, "shuffled" -> those of other grids, and "control
+        task" -> random labels, one for each type of cell or step.
     """
     is_known = np.ones(len(values), dtype=bool) if known is None else known
     names = {CONTROLS[control] for control in controls if control in CONTROLS}
@@ -110,7 +111,9 @@ def truths(
 
 
 def scored_rows(truth: Truth, data: ProbeInputs, tags: Mapping[str, Tag]) -> Rows:
-    """Return on how many cells or steps of each test grid a control task is scored, as rows of results."""
+    """Return on how many cells or steps of each test grid a control task (with random labels) is scored, as rows of
+    results.
+    """
     tested = data.split.test
     grids = Grids.of(data.cells.where(tested))
     if truth.cells is None:
@@ -143,8 +146,9 @@ def _of_cells(data: ProbeInputs, seed: int) -> Truth:
 
 
 def neighbourhoods(cells: Cells) -> npt.NDArray[np.int64]:
-    """Return the type of every cell for the control task, ``[N, C]`` (steps by cells): a number for its 3 x 3
-    neighbourhood.
+    """Return a number for the type of each cell at N steps, ``[N, C]`` (steps by cells): its 3 x 3 neighbourhood.
+
+    In a control task, a probe learns random labels, one for each type, to show how much it could memorise.
     """
     side = cells.frame
     square = np.pad(cells.labels.reshape(-1, side, side), ((0, 0), (1, 1), (1, 1)), constant_values=PADDING)
@@ -167,8 +171,9 @@ def _of_steps(truth: Truth, data: ProbeInputs, seed: int) -> Truth:
 
 
 def step_types(cells: Cells) -> npt.NDArray[np.int64]:
-    """Return the type of every step for the control task, ``[N]``: a number for the pair of the agent's and the goal's
-    cell.
+    """Return a number for the type of each of N steps, ``[N]``: steps with equal cells of agent and goal have one type.
+
+    In a control task, a probe learns random labels, one for each type, to show how much it could memorise.
     """
     count = cells.labels.shape[1]
     cell_indices = []
