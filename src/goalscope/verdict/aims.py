@@ -34,8 +34,7 @@ FOLLOWS: Final = "follows a hypothesis"
 def aims_in(run: ArmRun, agent: str, arm_name: str) -> tuple[Finding, ...]:
     """Decide what an agent is after in the worlds of an arm, which is a part of an evaluation such as "grids".
 
-    There is one finding (the answer with the number that decided it) per phase (named group of worlds) of its study;
-    its answer is "untestable" if the states are unknown.
+    There is one finding (an answer with its number) per phase (group of worlds); "untestable" if states are unknown.
     """
     study = run.store.study()
     bank: Mapping[str, Hypothesis] = hypotheses_of(study)

@@ -174,8 +174,7 @@ class Oracle(Protocol):
     """The exact solution of a world: its optimal actions, and the length of its shortest path.
 
     An oracle may also have ``expected_steps``, the mean number of steps of an optimal agent. In stochastic worlds, and
-    where episodes begin in several states, it replaces ``length`` if a study sets its horizon as a multiple of the
-    shortest path.
+    where episodes begin in several states, it replaces ``length`` in horizons that are multiples of the shortest path.
     """
 
     @property

@@ -150,8 +150,7 @@ def regions(hypothesis: Hypothesis, world: FiniteWorld) -> npt.NDArray[np.bool_]
 class AnswerSums:
     """How far an agent's answers support K hypotheses: sums over steps for G clusters (a world with its versions).
 
-    Hypothesis h predicts the policy p_h in a step with m actions; u_h = p_h - 1/m is its deviation from chance, and a
-    and a' are both answers (one-hot).
+    In a step with m actions and the answers a and a' (one-hot), ``u_h`` is the policy of hypothesis h minus 1/m.
 
     Attributes:
         names: ``[K]`` names of the hypotheses.
@@ -160,8 +159,7 @@ class AnswerSums:
         agreement: ``[G]`` sum of ``(a . a' - 1/m) / (1 - 1/m)``, 1 for equal answers; NaN without second answers.
         said: ``[G, K]`` number of steps in which each hypothesis makes a prediction.
         gain, size: ``[G, K]`` sums of ``u_h . (a + a') / 2``, how far the answers follow h, and of ``|u_h|^2``.
-        repeated: ``[G, K]`` compliance (how far both answers follow h), or agreement for habits; NaN without second
-            answers.
+        repeated: ``[G, K]`` how far both answers follow h, for habits their agreement; NaN without second answers.
         kept, kept_agreement: ``[G, K]`` number of steps in states where the event of a hypothesis holds whatever is
             done next, so that it makes no prediction, and the agreement in them.
         common_gain, common_size: ``[G, K, K]`` gain and size of the first hypothesis over the steps in which both make
