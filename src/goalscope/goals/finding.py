@@ -197,9 +197,7 @@ class Finding(StrictRecord):
         return self.method == "meg" and share is not None and share.high is not None and share.high < EXPLAINS
 
     def figure(self, quantity: str, name: str = "") -> EstimateRecord | None:
-        """Return the estimate of a quantity, such as "meg", for a hypothesis ("" for none); None if the finding has
-        none.
-        """
+        """Return the estimate of a quantity, such as "meg", for a hypothesis ("" for none); None if there is none."""
         return self.evidence.get(f"{quantity} {name}".strip())
 
 
