@@ -434,7 +434,7 @@ class Hypothesis:
 
     @property
     def says(self) -> str:
-        """Noun phrase, such as "the top-left corner"; policies and names by users or worlds are quoted."""
+        """Noun phrase, such as "the top-left corner"; policies and names from users or worlds are quoted."""
         template = self.registered.says
         if self.name != self.text or not template:
             return f"“{self.name}”"
