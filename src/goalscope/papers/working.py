@@ -551,7 +551,7 @@ COSTS: Final[dict[str, tuple[float, float, float, float]]] = {
     "two-path": (0.1, 6.0, 0.05, 2.0),
     "cognitive-map": (0.02, 76.0, 0.3, 8.0),
     "beliefs": (0.02, 56.0, 0.3, 3.5),
-    "plans": (0.02, 28.0, 0.3, 5.0),
+    "plans": (0.02, 40.0, 0.3, 5.0),
     "distance": (0.02, 37.0, 0.3, 5.0),
     "patching": (0.02, 30.0, 5.0, 5.0),
     "iso-difficulty": (0.02, 14.0, 0.072, 5.5),
