@@ -27,7 +27,7 @@ def test_one_store_is_opened_and_few_functions_are_passed_to_a_played_episode(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened, looked_up, walk = list[Path](), list[str](), list[str]()
-    open_store = Store.__init__
+    open_store, take_step = Store.__init__, GridSession.step
 
     def opening(self: Store, path: Any, *rest: Any, **options: Any) -> None:
         opened.append(Path(path))
@@ -38,11 +38,16 @@ def test_one_store_is_opened_and_few_functions_are_passed_to_a_played_episode(
 
     def step(self: GridSession, action: Any) -> None:
         frame: FrameType | None = sys._getframe(1)
+        functions = list[str]()
         while frame is not None:
             code = frame.f_code
             if code.co_filename.startswith(ROOT):
-                walk.append(f"{Path(code.co_filename).stem}.{code.co_qualname}")
+                functions.append(f"{Path(code.co_filename).stem}.{code.co_qualname}")
             frame = frame.f_back
+        if "forecast.forecast" in functions:  # it compares the prompts of a few steps
+            take_step(self, action)
+            return
+        walk.extend(functions)
         raise Arrived
 
     def resolve(kind: str, name: str) -> Any:

@@ -56,6 +56,11 @@ def _encounters(table: StepTable) -> dict[str, npt.NDArray[np.float64]]:
 
     NaN where the world has none, or none that can be used.
     """
+    with_things = [
+        (number, world) for number, world in enumerate(table.worlds) if "grid" in world.offers and world.grid.things
+    ]
+    if not with_things:
+        return {}
     episode = np.concatenate([table.episode, np.arange(len(table.length))])
     states = np.concatenate([table.codes, table.final_codes])
     moves = DELTAS[table.action.clip(0, 3)] * (table.following_codes != table.codes).any(axis=1, keepdims=True)
@@ -63,9 +68,7 @@ def _encounters(table: StepTable) -> dict[str, npt.NDArray[np.float64]]:
     order = np.argsort(table.world[episode], kind="stable")
     bounds = np.searchsorted(table.world[episode][order], np.arange(len(table.worlds) + 1))
     result: dict[str, npt.NDArray[np.float64]] = {}
-    for number, world in enumerate(table.worlds):
-        if "grid" not in world.offers or not world.grid.things:
-            continue
+    for number, world in with_things:
         arrangement, rows = arrangement_of(world.grid.things, ()), order[bounds[number] : bounds[number + 1]]
         packed, inverse = np.unique(states[rows, 2] >> 2, return_inverse=True)
         digits = np.array([arrangement.unpack(one) for one in packed.tolist()])[inverse]

@@ -204,7 +204,7 @@ def _shared(description: str) -> _Shared:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class AttributeState:
+class SteppedState:
     """A state: the attributes of an environment, what it shows there, and how the episode ended, if it did."""
 
     key: Hashable
@@ -215,7 +215,7 @@ class AttributeState:
     shared: _Shared = field(repr=False)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AttributeState) and self.key == other.key
+        return isinstance(other, SteppedState) and self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -287,7 +287,7 @@ class SteppedEnvironment:
             self._counters = self._found_counters(self._first())
         self._shared, self._calls = _shared(canonical_json(self._described)), 0
 
-    def _first(self) -> AttributeState:
+    def _first(self) -> SteppedState:
         """Return a first state, after checking that only the generator of the environment decides on it."""
         first = self.initial()
         if first.keys() != self.initial().keys():
@@ -298,9 +298,9 @@ class SteppedEnvironment:
             )
         return next(iter(first))
 
-    def _found_counters(self, first: AttributeState) -> dict[tuple[int, str], int]:
+    def _found_counters(self, first: SteppedState) -> dict[tuple[int, str], int]:
         """Return the attributes that only count steps, with their values in the first state."""
-        steps, rng, state = list[tuple[AttributeState, AttributeState]](), stream(0, "counted steps"), first
+        steps, rng, state = list[tuple[SteppedState, SteppedState]](), stream(0, "counted steps"), first
         while len(steps) < _TRIED:  # steps at random, in as many episodes as it takes
             after = list(self.step(state, int(rng.choice(self.admissible(state)))))
             steps.append((state, after[int(rng.integers(len(after)))]))
@@ -321,7 +321,7 @@ class SteppedEnvironment:
                         counters[number, name] = value
         return counters
 
-    def _counts_only(self, state: AttributeState, number: int, name: str, value: int) -> bool:
+    def _counts_only(self, state: SteppedState, number: int, name: str, value: int) -> bool:
         """Return whether another value of an attribute of a state changes nothing else in the next states."""
 
         def without(values: Values) -> Hashable:
@@ -364,7 +364,7 @@ class SteppedEnvironment:
                 del present[name]
             present.update(of_layer)
 
-    def _state(self, seen: Any, info: Any, ending: tuple[bool, float] | None = None) -> AttributeState:
+    def _state(self, seen: Any, info: Any, ending: tuple[bool, float] | None = None) -> SteppedState:
         """Return the present state of the environment, which shows an observation there."""
         values, innermost, shared = self._read(), self._layers[-1], self._shared
         for (number, name), first in self._counters.items():
@@ -380,7 +380,7 @@ class SteppedEnvironment:
             shared.values.setdefault(name, set()).add(value)
         if ending is not None:
             shared.endings.add(ending)
-        return AttributeState(
+        return SteppedState(
             (frozenset(frozen.items()), ending),
             values,
             ending,
@@ -405,24 +405,24 @@ class SteppedEnvironment:
 
     # What an environment offers, see `Environment`
 
-    def initial(self) -> dict[AttributeState, float]:
+    def initial(self) -> dict[SteppedState, float]:
         """Return the probabilities of the states in which `reset` begins."""
 
-        def play() -> AttributeState:
+        def play() -> SteppedState:
             self._write(self._pristine)
             return self._state(*_reset(self._real))
 
         return self._listed(play)
 
-    def step(self, state: AttributeState, action: int) -> dict[AttributeState, float]:
+    def step(self, state: SteppedState, action: int) -> dict[SteppedState, float]:
         """Return the probabilities of the next states."""
 
-        def play() -> tuple[AttributeState, float]:
+        def play() -> tuple[SteppedState, float]:
             self._write(state.values)
             seen, reward, over, info = self._acted(self._real, action, state)
             return self._state(seen, info, _ending(reward, info) if over else None), reward
 
-        chances, total = dict[AttributeState, float](), dict[AttributeState, float]()
+        chances, total = dict[SteppedState, float](), dict[SteppedState, float]()
         for (after, reward), chance in self._listed(play).items():
             chances[after] = chances.get(after, 0.0) + chance
             total[after] = total.get(after, 0.0) + chance * reward
@@ -451,15 +451,15 @@ class SteppedEnvironment:
             )
         return seen, number, bool(over), info
 
-    def done(self, state: AttributeState) -> bool:
+    def done(self, state: SteppedState) -> bool:
         """Return whether the episode is over."""
         return state.ending is not None
 
-    def goal(self, state: AttributeState) -> bool:
+    def goal(self, state: SteppedState) -> bool:
         """Return whether the episode ended with success, or with the highest reward of all ends."""
         return state.ending is not None and state.ending == max(self._shared.endings)
 
-    def goals(self) -> dict[str, Callable[[AttributeState], bool]]:
+    def goals(self) -> dict[str, Callable[[SteppedState], bool]]:
         """Return the further goals: those that the environment names, or its other ends and attributes that become
         true.
         """
@@ -474,7 +474,7 @@ class SteppedEnvironment:
             return {name: partial(self._own_goal, holds) for name, holds in name_goals().items()}
         ends = sorted(shared.endings, reverse=True)[1:_MOST_ENDINGS]
         success = len({ending[1] for ending in shared.endings}) < len(shared.endings)
-        goals: dict[str, Callable[[AttributeState], bool]] = {
+        goals: dict[str, Callable[[SteppedState], bool]] = {
             f"end with reward {end[1]:g}{' and no success' if success and not end[0] else ''}": partial(_ends, end)
             for end in ends
         }
@@ -485,19 +485,19 @@ class SteppedEnvironment:
             goals.setdefault(words if " " in words else f"{words} is true", partial(_holds, name))
         return goals
 
-    def _own_goal(self, holds: Callable[[Any], bool], state: AttributeState) -> bool:
+    def _own_goal(self, holds: Callable[[Any], bool], state: SteppedState) -> bool:
         self._write(state.values)
         return bool(holds(self._layers[-1]))
 
-    def utility(self, state: AttributeState, action: int, next_state: AttributeState) -> float:
+    def utility(self, state: SteppedState, action: int, next_state: SteppedState) -> float:
         """Return the expected reward of a step, given the state to which it leads."""
         return self._rewards[state, action, next_state]
 
-    def admissible(self, state: AttributeState) -> list[int]:
+    def admissible(self, state: SteppedState) -> list[int]:
         """Return the actions that the mask of the environment allows, all without a mask."""
         return [action for action in range(len(self.actions)) if state.mask is None or state.mask[action]]
 
-    def observe(self, state: AttributeState) -> Observed:
+    def observe(self, state: SteppedState) -> Observed:
         """Return the observation in words, and as an array if it is one."""
         array = state.seen if isinstance(state.seen, np.ndarray) and state.seen.dtype.kind in "biuf" else None
         return Observed(text=_words(state.seen), array=array)
@@ -518,7 +518,7 @@ class SteppedEnvironment:
                     new = np.random.default_rng(seed) if isinstance(value, np.random.Generator) else type(value)(seed)
                     vars(layer)[name] = new
 
-        def act(action: int) -> AttributeState:
+        def act(action: int) -> SteppedState:
             seen, reward, over, info = other._acted(other._real, action, player.state)
             return other._state(seen, info, _ending(reward, info) if over else None)
 
@@ -655,11 +655,11 @@ def _ending(reward: float, info: Any) -> tuple[bool, float]:
     return bool(stated[0]) if stated else False, reward
 
 
-def _ends(ending: tuple[bool, float], state: AttributeState) -> bool:
+def _ends(ending: tuple[bool, float], state: SteppedState) -> bool:
     return state.ending == ending
 
 
-def _holds(name: str, state: AttributeState) -> bool:
+def _holds(name: str, state: SteppedState) -> bool:
     return state.ending is None and any(layer.get(name) is True for layer in state.values)
 
 
