@@ -54,5 +54,5 @@ def test_unknown_names_and_kinds_are_told_what_was_meant() -> None:
 
 def test_what_is_built_must_be_an_agent(parts: None) -> None:
     agent_kind("nobody")(lambda parameters: object())
-    with pytest.raises(ValueError, match="nobody must be an agent.*lacks.*act"):
+    with pytest.raises(ValueError, match=r"nobody must be an agent.*lacks.*act"):
         build_agent("nobody", {})
