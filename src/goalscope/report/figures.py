@@ -217,8 +217,7 @@ def picture(
 
 def _cells(grid: Grid) -> Iterator[Record]:
     """Yield the content of each cell as CSV records."""
-    positions = {"start": grid.start, "goal": grid.goal, "key": grid.key, "door": grid.door}
-    objects = {cell: name for name, cell in positions.items() if cell is not None}
+    objects = {cell: name for name, cell in grid.objects.items() if cell is not None}
     objects |= {cell: known_kind(symbol).name for cell, symbol in grid.things}
     for row, column in np.ndindex(grid.height, grid.width):
         hidden = grid.fog is not None and grid.fog[row, column]

@@ -8,7 +8,7 @@ Episodes are encoded for storage directly from the arrays, without intermediate 
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Final
 
@@ -284,11 +284,9 @@ def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]])
     """
     worlds = {id(world): world for _, world in planned}
     tables = [_tables(agent, world.grid) for world in worlds.values()]
-    begins = np.array([0, *accumulate(len(table.flags) for table in tables)])
-    after = np.concatenate([table.after + begin for table, begin in zip(tables, begins[:-1], strict=True)])
-    chances = np.concatenate([table.chances for table in tables])
-    over = np.concatenate([table.over for table in tables])
-    flags = np.concatenate([table.flags for table in tables])
+    after, chances, flags, over = (np.concatenate(columns) for columns in zip(*tables, strict=True))
+    begins = np.array([0, *accumulate(len(table[0]) for table in tables)])
+    after = after + np.repeat(begins[:-1], np.diff(begins))[:, None]
     numbers = {key: number for number, key in enumerate(worlds)}
     of = np.array([numbers[id(world)] for _, world in planned])
     first = np.array([state_number(world.grid, initial_state(world.grid)) for world in worlds.values()])
@@ -329,18 +327,10 @@ def play(agent: ScriptedAgent, planned: Sequence[tuple[EpisodeSpec, GridWorld]])
     return stored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Table:
-    """Transitions ``[S, 4]``, cumulative probabilities ``[S, 4]``, and for each state of one grid its flags and whether
-    the episode is over there, ``[S]`` each: 0 if not, 1 at the goal, 2 without success."""
-
-    after: npt.NDArray[np.int32]
-    chances: npt.NDArray[np.float64]
-    flags: npt.NDArray[np.int64]
-    over: npt.NDArray[np.int64]
-
-
-def _tables(agent: ScriptedAgent, grid: Grid) -> _Table:
+def _tables(agent: ScriptedAgent, grid: Grid) -> tuple[npt.NDArray[Any], ...]:
+    """Return transitions ``[S, 4]``, cumulative probabilities ``[S, 4]``, and for each state of one grid its flags and
+    whether the episode is over there, ``[S]`` each: 0 if not, 1 at the goal, 2 without success.
+    """
     flags = configurations(grid)
     chances = []
     for number in flags if grid.key is not None or grid.things else flags[:1]:
@@ -355,12 +345,8 @@ def _tables(agent: ScriptedAgent, grid: Grid) -> _Table:
         over[grid.goal] = 1
     for cell in arrangement_of(grid.things, grid.held).ends:
         over[cell] = 2
-    return _Table(
-        after=transitions(grid),
-        chances=np.cumsum(np.concatenate(chances), axis=1),
-        flags=np.repeat(flags, grid.walls.size),
-        over=np.tile(over.reshape(-1), len(flags)),
-    )
+    cumulative = np.cumsum(np.concatenate(chances), axis=1)
+    return transitions(grid), cumulative, np.repeat(flags, grid.walls.size), np.tile(over.reshape(-1), len(flags))
 
 
 def _cells(

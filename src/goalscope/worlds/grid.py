@@ -126,41 +126,29 @@ class Grid:
             object.__setattr__(self, "fog", freeze(fog) if fog.any() else None)
         occupied: dict[Position, str] = {}
         for name in _OBJECTS.values():
-            object_cell = getattr(self, name)
-            if object_cell is None:
-                continue
-            cell = self.check_cell(object_cell, name)
-            if walls[cell]:
-                raise ValueError(f"{name} must lie on an open cell, got the wall at {cell}")
-            if self.fog is not None and self.fog[cell]:
-                raise ValueError(f"{name} must lie on a visible cell, got the hidden cell {cell}")
-            if cell in occupied:
-                raise ValueError(
-                    f"{name} must have a cell to itself, got {cell}, where {occupied[cell]} lies: move one of them"
-                )
-            occupied[cell] = name
-            object.__setattr__(self, name, cell)
+            if (cell := getattr(self, name)) is not None:
+                object.__setattr__(self, name, self._check_object(name, cell, occupied))
         if self.things or self.held:
-            self._check_things(occupied)
+            for symbol in (*(symbol for _, symbol in self.things), *(symbol for symbol in self.held if symbol != KEY)):
+                known_kind(symbol)
+            occupied = {cell: name for cell, name in occupied.items() if name != "start"}  # it may stand on a thing
+            things = [(self._check_object(f"thing {symbol!r}", cell, occupied), symbol) for cell, symbol in self.things]
+            object.__setattr__(self, "things", tuple(sorted(things)))
+            object.__setattr__(self, "held", tuple(sorted(self.held)))
 
-    def _check_things(self, occupied: dict[Position, str]) -> None:
-        """Check the things and sort them by cell."""
-        for symbol in (*(symbol for _, symbol in self.things), *(symbol for symbol in self.held if symbol != KEY)):
-            known_kind(symbol)
-        things = []
-        for thing_cell, symbol in self.things:
-            cell = self.check_cell(thing_cell, f"thing {symbol!r}")
-            if self.walls[cell] or (self.fog is not None and self.fog[cell]):
-                raise ValueError(f"thing {symbol!r} must lie on a visible open cell, got {cell}")
-            if occupied.get(cell, "start") != "start":
-                raise ValueError(
-                    f"thing {symbol!r} must have a cell to itself, got {cell}, where {occupied[cell]} lies: move one "
-                    "of them"
-                )
-            occupied[cell] = f"thing {symbol!r}"
-            things.append((cell, symbol))
-        object.__setattr__(self, "things", tuple(sorted(things)))
-        object.__setattr__(self, "held", tuple(sorted(self.held)))
+    def _check_object(self, name: str, object_cell: Position, occupied: dict[Position, str]) -> Position:
+        """Check the cell of an object or a thing, add it to the occupied ones, and return it in plain integers."""
+        cell = self.check_cell(object_cell, name)
+        if self.walls[cell]:
+            raise ValueError(f"{name} must lie on an open cell, got the wall at {cell}")
+        if self.fog is not None and self.fog[cell]:
+            raise ValueError(f"{name} must lie on a visible cell, got the hidden cell {cell}")
+        if cell in occupied:
+            raise ValueError(
+                f"{name} must have a cell to itself, got {cell}, where {occupied[cell]} lies: move one of them"
+            )
+        occupied[cell] = name
+        return cell
 
     def check_cell(self, cell: Sequence[int] | npt.NDArray[Any], name: str = "position") -> Position:
         """Check that a cell (row, col) lies in the grid, and return it as a tuple of plain integers.

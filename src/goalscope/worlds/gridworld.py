@@ -206,16 +206,6 @@ class PlanarWorld(World):
         return state_with(int(flags), check_inside((int(row), int(col)), grid.walls.shape, "position"))
 
 
-def _check_first_view(grid: Grid) -> None:
-    """Raise a ValueError if the text of a world's grid would not show all of it, or it has too many things."""
-    flag_count(grid)
-    if grid.held or any(cell == grid.start for cell, _ in grid.things):
-        raise ValueError(
-            "a world must begin with an agent that carries nothing and stands on no thing, since the text of the "
-            "grid shows neither: start elsewhere"
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class GridWorld(PlanarWorld):
     """A grid as a world: an agent walks from start to goal by four moves, with or without fog.
@@ -227,7 +217,8 @@ class GridWorld(PlanarWorld):
         tags: named facts about the world, by which results are grouped, see `World`.
 
     Raises:
-        ValueError: if the grid shows no agent or no goal.
+        ValueError: if the grid shows no agent or no goal, its agent carries something or stands on a thing, or it has
+            too many things.
     """
 
     kind: ClassVar[str] = "grid"
@@ -242,7 +233,12 @@ class GridWorld(PlanarWorld):
             raise ValueError(
                 f"a world must show its agent and its goal, got a grid without its {missing}:\n{self.grid}"
             )
-        _check_first_view(self.grid)
+        flag_count(self.grid)  # refuses too many things
+        if self.grid.held or any(cell == self.grid.start for cell, _ in self.grid.things):
+            raise ValueError(
+                "a world must begin with an agent that carries nothing and stands on no thing, since the text of the "
+                "grid shows neither: start elsewhere"
+            )
 
     def begin(self, rng: np.random.Generator | None = None) -> GridSession:
         """Begin an episode, and return its session; ``rng`` is not used, since grids are deterministic."""

@@ -6,8 +6,6 @@ from typing import ClassVar, Final
 from goalscope.worlds.grid import Action
 from goalscope.worlds.things import Cell, Kind, Parts, ThingGrid, carried_index, indices, thing, with_digit
 
-KEYS: Final = ("r", "b", "y")
-"""Symbols of the coloured keys."""
 _ARROWS: Final = "^v<>"
 
 
@@ -164,7 +162,7 @@ class Chest(Opening):
         "A locked chest cannot be entered. It opens by itself and vanishes as soon as the agent stands on a cell next "
         "to it and carries a red, blue or yellow key, which is then used up."
     )
-    near, keys, uses_up = True, KEYS, True
+    near, keys, uses_up = True, ("r", "b", "y"), True
 
 
 @thing

@@ -98,7 +98,10 @@ def grid_with(name: str, seed: int, *, size: int = 7, density: float = 0.4) -> G
 @forgets_kinds
 @lru_cache(maxsize=8)
 def _enumerated(grid: Grid) -> StateTable[State]:
-    """Return the table of an environment that knows nothing of a grid but its single steps."""
+    """Return the table of an environment that knows nothing of a grid but its single steps.
+
+    Its states are those that an agent can reach, those that it can reach in the fewest steps first.
+    """
     environment: Any = SimpleNamespace(
         actions=tuple(action.name for action in ACTIONS),
         initial=lambda: {initial_state(grid): 1.0},
@@ -107,11 +110,6 @@ def _enumerated(grid: Grid) -> StateTable[State]:
         goal=lambda state: state.position == grid.goal,
     )
     return enumerate_states(environment)
-
-
-def reachable(grid: Grid) -> tuple[State, ...]:
-    """Return all states that an agent can reach, those that it can reach in the fewest steps first."""
-    return _enumerated(grid).states
 
 
 def _text(grid: Grid) -> Laws:
@@ -154,7 +152,7 @@ def _sight(grid: Grid) -> Laws:
         "carry the thing (carried), or let a thing that is no longer drawn do nothing"
     )
     paths, pictures = solve(grid), dict[Grid, tuple[int, list[bool]]]()
-    for state in reachable(grid):
+    for state in _enumerated(grid).states:
         future, picture = (paths.steps_from(state), paths.optimal_in(state).tolist()), shown(grid, state)
         state_seen = dynamics.seen_state(grid, picture)
         equal = pictures.setdefault(picture, future) == future
@@ -174,7 +172,7 @@ def _symmetry(grid: Grid, symmetry: Transform) -> Laws:
     if sum(symbol == _IN_READING_ORDER for _, symbol in grid.things) > 2:
         return
     before, after = solve(grid), solve(turned)
-    for state in reachable(grid):
+    for state in _enumerated(grid).states:
         other = symmetry.state(grid, state)
         yield after.steps_from(other) == before.steps_from(state), law
         for action in ACTIONS:

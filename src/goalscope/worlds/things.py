@@ -8,9 +8,10 @@ The state of all things of a grid is a tuple of digits, its *parts*: one per thi
 followed by one per thing in ``grid.held``, which the agent carries and which has no cell.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import accumulate
+from operator import mul
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
@@ -138,13 +139,6 @@ class Kind:
         """Names of the hypotheses about goals that this kind of thing adds: its place ("at red key") and its events."""
         return f"at {self.name}", *map(self.event, self.events)
 
-    @property
-    def carried_digit(self) -> int:
-        """The state (digit) of a thing of this kind that the agent carries; -1 if the agent cannot carry such
-        things.
-        """
-        return next((digit for digit in range(self.states) if self.carried(digit)), -1)
-
 
 KindClass = TypeVar("KindClass", bound=type[Kind])
 Cached = TypeVar("Cached")
@@ -259,8 +253,10 @@ class Arrangement:
 
     Attributes:
         kinds: kind of each thing, those in ``grid.things`` first, then those in ``grid.held``.
-        initial: state (digit) of each thing as the grid shows it: 0 for things in cells, `Kind.carried_digit` for those
-            that the agent holds.
+        weights: what the digit of each thing counts in the number of the state of all of them: 1 for the first thing.
+        states: number of combinations of states that all things together can have.
+        initial: state (digit) of each thing as the grid shows it: 0 for things in cells; for those that the agent
+            holds the digit that is `Kind.carried`, and -1 if no digit is.
         at: cell -> index of the thing there.
         ends: cells in which an episode ends without success.
         beside: cell -> indices of the things beside it that are `Kind.near`, in order.
@@ -269,11 +265,13 @@ class Arrangement:
     def __init__(self, things: tuple[Thing, ...], load: tuple[str, ...]) -> None:
         symbols = (*(symbol for _, symbol in things), *load)
         self.kinds = tuple(known_kind(symbol) for symbol in symbols)
+        *self.weights, self.states = accumulate((kind.states for kind in self.kinds), mul, initial=1)
         if self.states > _MOST_COMBINATIONS:
             raise ValueError(
                 f"the things of a grid may have at most 2**48 states together, got {len(symbols)}: use fewer"
             )
-        self.initial = (*(0 for _ in things), *(kind.carried_digit for kind in self.kinds[len(things) :]))
+        carried = [next(filter(kind.carried, range(kind.states)), -1) for kind in self.kinds[len(things) :]]
+        self.initial = (*(0 for _ in things), *carried)
         self.at = {cell: index for index, (cell, _) in enumerate(things)}
         self.ends = tuple(cell for cell, index in self.at.items() if self.kinds[index].ends)
         self.beside: dict[Cell, list[int]] = {}
@@ -286,10 +284,7 @@ class Arrangement:
         """Return the states (digits) of all things as one number; the first digit counts least. `unpack` is the
         inverse.
         """
-        number = 0
-        for kind, digit in zip(reversed(self.kinds), reversed(parts), strict=True):
-            number = number * kind.states + digit
-        return number
+        return sum(digit * weight for digit, weight in zip(parts, self.weights, strict=True))
 
     def unpack(self, number: int) -> Parts:
         """Return the states (digits) of all things that `pack` made into a number.
@@ -297,18 +292,9 @@ class Arrangement:
         Raises:
             ValueError: if the number is no combination of states of these things.
         """
-        digits, rest = [], number
-        for kind in self.kinds:
-            rest, digit = divmod(rest, kind.states)
-            digits.append(digit)
-        if rest or number < 0:
+        if not 0 <= number < self.states:
             raise ValueError(f"the things of this grid have no state with the number {number}: check the stored flags")
-        return tuple(digits)
-
-    @property
-    def states(self) -> int:
-        """Number of combinations of states that all things together can have."""
-        return math.prod(kind.states for kind in self.kinds)
+        return tuple(number // weight % kind.states for weight, kind in zip(self.weights, self.kinds, strict=True))
 
     def solid_cells(self, parts: Parts) -> list[Cell]:
         """Return the cells (row, column) of the things (objects such as doors) that now block the way and the view.
@@ -350,18 +336,20 @@ class Arrangement:
         """
         index = self.at.get(cell)
         if index is not None:
-            cell, parts = self._checked(grid, index, self.kinds[index].act(grid, index, cell, parts, action))
+            cell, parts = self._act(grid, index, cell, parts, action)
         for index in self.beside.get(cell, ()):
-            cell, parts = self._checked(grid, index, self.kinds[index].act(grid, index, cell, parts, action))
+            cell, parts = self._act(grid, index, cell, parts, action)
         return cell, parts
 
-    def _checked(self, grid: ThingGrid, index: int, result: tuple[Cell, Parts]) -> tuple[Cell, Parts]:
-        cell, parts = result
+    def _act(self, grid: ThingGrid, index: int, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
+        """Let one thing act, and check what it returns, since its kind may come from another package."""
+        kind = self.kinds[index]
+        cell, parts = kind.act(grid, index, cell, parts, action)
         if not is_open(grid, cell):
-            raise ValueError(f"{self.kinds[index].name} must leave the agent on an open cell, got {cell}")
+            raise ValueError(f"{kind.name} must leave the agent on an open cell, got {cell}")
         digits = zip(self.kinds, parts, strict=False)
-        if len(parts) != len(self.kinds) or not all(0 <= digit < kind.states for kind, digit in digits):
-            raise ValueError(f"{self.kinds[index].name} must give each thing one of its states, got {parts}")
+        if len(parts) != len(self.kinds) or not all(0 <= digit < other.states for other, digit in digits):
+            raise ValueError(f"{kind.name} must give each thing one of its states, got {parts}")
         return cell, tuple(parts)
 
 
@@ -392,11 +380,9 @@ def carried_index(grid: ThingGrid, parts: Parts, symbol: str) -> int:
         parts: the states (digits) of all things.
         symbol: symbol of the kind of thing.
     """
-    arrangement = arrangement_of(grid.things, grid.held)
-    for index, kind in enumerate(arrangement.kinds):
-        if kind.symbol == symbol and kind.carried(parts[index]):
-            return index
-    return -1
+    kinds_of = arrangement_of(grid.things, grid.held).kinds
+    carried = (kind.symbol == symbol and kind.carried(digit) for kind, digit in zip(kinds_of, parts, strict=True))
+    return next((index for index, is_carried in enumerate(carried) if is_carried), -1)
 
 
 def indices(grid: ThingGrid, symbol: str) -> list[int]:
