@@ -42,7 +42,7 @@ from goalscope.worlds.dynamics import initial_state
 from goalscope.worlds.environments.solution import LIMIT
 from goalscope.worlds.environments.world import EnvironmentWorld
 from goalscope.worlds.generate import check_density, check_size, control, generate_batch, layout
-from goalscope.worlds.grid import CORNERS, MAX_SIDE, Grid, Position, Side, bounded_grid
+from goalscope.worlds.grid import CORNERS, MAX_SIDE, OPEN, Grid, Position, Side, bounded_grid, symbols
 from goalscope.worlds.gridworld import GridWorld, NamedWorld
 from goalscope.worlds.planning.shortest import distances_batch, distances_to, solve
 from goalscope.worlds.tasks import COOKING, WIDE_COOKING, cooking_map, symbolic_twin
@@ -209,11 +209,7 @@ def with_things(grid: Grid, entries: Sequence[str], *, rng: np.random.Generator)
     Returns:
         The changed grid; None if a thing has no suitable cell, or the goal could no longer be reached.
     """
-    empty = ~grid.walls
-    for cell in grid.objects.values():
-        if cell is not None:
-            empty[cell] = False
-    things = []
+    empty, things = symbols(grid) == OPEN, []
     for entry in entries:
         name, _, rule = entry.removesuffix(_ON_THE_WAY).partition(_AT)
         suitable = _way(grid) if entry.endswith(_ON_THE_WAY) else fits(grid, rule or ANYWHERE)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from goalscope._ground.checks import freeze
 from goalscope.worlds.grid import DELTAS, KEY, Action, Grid, Position
-from goalscope.worlds.things import Thing, arrangement_of, forgets_kinds
+from goalscope.worlds.things import Thing, arrangement_of, forgets_kinds, is_free
 
 _MOST_STATES: Final = 200_000
 
@@ -247,7 +247,7 @@ def _step_among_things(grid: Grid, state: State, action: int) -> State:
     arrangement, target = arrangement_of(grid.things, grid.held), (row + down, col + right)
     parts = arrangement.unpack(flags >> 2)
     now = grid.at(door=None) if state.door_open else grid
-    if (row, col) in arrangement.ends or not arrangement.is_free(now, target, parts):
+    if (row, col) in arrangement.ends or not is_free(now, target, parts):
         return state
     cell, after = arrangement.enter(now, target, parts, action)
     if cell == (row, col) and after == parts:

@@ -264,10 +264,7 @@ class Grid:
                     f"the first row has {width}"
                 )
             for col, symbol in enumerate(cells):
-                if symbol not in SYMBOLS:
-                    if len(symbol) == 1 and kind_of(symbol) is not None:
-                        things.append(((row, col), symbol))
-                        continue
+                if symbol not in SYMBOLS and (len(symbol) != 1 or kind_of(symbol) is None):
                     valid = f"{' '.join(sorted(SYMBOLS))} or a thing, {' '.join(kind.symbol for kind in kinds())}"
                     hint = f"; an open cell is written {OPEN}" if symbol in OPEN_ELSEWHERE else ""
                     raise UnknownSymbolError(
@@ -281,6 +278,8 @@ class Grid:
                     )
                 if name:
                     positions[name] = (row, col)
+                elif symbol not in SYMBOLS:
+                    things.append(((row, col), symbol))
         symbols = np.array([cells for _, cells in rows])
         return cls(walls=symbols == WALL, fog=symbols == FOG, things=tuple(things), **positions)
 

@@ -19,7 +19,7 @@ from goalscope.worlds import dynamics
 from goalscope.worlds.dynamics import State, has_ended, initial_state, shown, step, transitions
 from goalscope.worlds.environments.solution import StateTable, enumerate_states, solve_table
 from goalscope.worlds.generate import generate
-from goalscope.worlds.grid import ACTIONS, ENCODINGS, Grid, cell_offsets, written
+from goalscope.worlds.grid import ACTIONS, ENCODINGS, OPEN, Grid, cell_offsets, symbols, written
 from goalscope.worlds.gridworld import GridWorld
 from goalscope.worlds.planning.shortest import solve
 from goalscope.worlds.things import Kind, forgets_kinds, kinds
@@ -85,11 +85,11 @@ def grid_with(name: str, seed: int, *, size: int = 7, density: float = 0.4) -> G
     rng = stream(seed, "things", name)
     grid = generate(size, density, rng=rng)
     registered = {kind.name: kind.symbol for kind in kinds()}
-    free = [(int(row), int(col)) for row, col in np.argwhere(~grid.walls) if (row, col) not in (grid.start, grid.goal)]
+    free = [(row, col) for row, col in np.argwhere(symbols(grid) == OPEN).tolist()]
     others = rng.choice(sorted(registered.values()), size=3).tolist()
-    symbols = [registered[name]] * int(rng.integers(1, 3)) + others
-    cells = rng.permutation(len(free))[: len(symbols)].tolist()
-    things = tuple((free[cell], symbol) for cell, symbol in zip(cells, symbols, strict=False))
+    drawn = [registered[name]] * int(rng.integers(1, 3)) + others
+    cells = rng.permutation(len(free))[: len(drawn)].tolist()
+    things = tuple((free[cell], symbol) for cell, symbol in zip(cells, drawn, strict=False))
     rest = [cell for cell in free if cell not in dict(things)]
     keyed = seed % 3 == 0 and len(rest) > 1
     return grid.at(things=things, key=rest[0] if keyed else None, door=rest[-1] if keyed else None)
@@ -123,8 +123,7 @@ def _text(grid: Grid) -> Laws:
 
 
 def _independence(grid: Grid) -> Laws:
-    full_cells = {grid.key, grid.door, *dict(grid.things)}
-    free = [cell for cell in map(tuple, np.argwhere(~grid.walls).tolist()) if cell not in full_cells]
+    free = np.argwhere(symbols(grid.at(start=None, goal=None)) == OPEN).tolist()
     elsewhere = transitions(grid.at(start=free[-1], goal=free[0]))
     same = np.array_equal(elsewhere, transitions(grid))
     yield same, "must act alike wherever the goal is and the episode began"

@@ -305,17 +305,6 @@ class Arrangement:
         """
         return [cell for cell, index in self.at.items() if self.kinds[index].solid(parts[index])]
 
-    def is_free(self, grid: ThingGrid, cell: Cell, parts: Parts) -> bool:
-        """Return whether an agent can stand on a cell: it is open, and no thing in it blocks the way.
-
-        Args:
-            grid: the grid.
-            cell: the cell, (row, col).
-            parts: the states (digits) of all things.
-        """
-        index = self.at.get(cell)
-        return is_open(grid, cell) and (index is None or not self.kinds[index].solid(parts[index]))
-
     def enter(self, grid: ThingGrid, cell: Cell, parts: Parts, action: int) -> tuple[Cell, Parts]:
         """Return what happens when an agent enters a cell with or beside things.
 
@@ -403,4 +392,6 @@ def is_free(grid: ThingGrid, cell: Cell, parts: Parts) -> bool:
         cell: the cell, (row, col).
         parts: the states (digits) of all things.
     """
-    return arrangement_of(grid.things, grid.held).is_free(grid, cell, parts)
+    arrangement = arrangement_of(grid.things, grid.held)
+    index = arrangement.at.get(cell)
+    return is_open(grid, cell) and (index is None or not arrangement.kinds[index].solid(parts[index]))

@@ -51,7 +51,7 @@ from goalscope.worlds import things
 from goalscope.worlds.dynamics import State, settle, step
 from goalscope.worlds.environments.environment import changes_of
 from goalscope.worlds.environments.world import Believed, EnvironmentView, EnvironmentWorld
-from goalscope.worlds.grid import DELTAS, Action, Grid, Position
+from goalscope.worlds.grid import DELTAS, OPEN, Action, Grid, Position, symbols
 from goalscope.worlds.gridworld import GridSession, GridView, GridWorld, WordedView
 from goalscope.worlds.planning.shortest import distances_to, optimal_actions
 from goalscope.worlds.world import Offer, World, read_plain
@@ -256,12 +256,12 @@ def elsewhere(grid: Grid, thing: str, walked_cells: Collection[Position] = ()) -
 
 def _things(grid: Grid, change: str, walked_cells: Collection[Position]) -> Iterator[Grid]:
     """Yield all grids with one thing of a kind removed or moved; neither it nor its new cell is walked on."""
-    symbols = {kind.name: kind.symbol for kind in things.kinds()}
+    by_name = {kind.name: kind.symbol for kind in things.kinds()}
     for entry in grid.things:
-        if entry[1] != symbols[change.removeprefix(REMOVED)] or entry[0] in walked_cells:
+        if entry[1] != by_name[change.removeprefix(REMOVED)] or entry[0] in walked_cells:
             continue
         others = tuple(other for other in grid.things if other != entry)
-        if change not in symbols:
+        if change not in by_name:
             yield grid.at(things=others)
             continue
         for cell in _empty_cells(grid, walked_cells):
@@ -275,9 +275,8 @@ def _object_cells(grid: Grid) -> set[Position]:
 
 def _empty_cells(grid: Grid, walked_cells: Collection[Position]) -> list[Position]:
     """Return the open cells without agent, object or thing, except walked cells."""
-    cells = [(int(row), int(col)) for row, col in np.argwhere(~grid.walls)]
-    occupied = {*_object_cells(grid), *walked_cells}
-    return [cell for cell in cells if cell not in occupied]
+    cells = [(row, col) for row, col in np.argwhere(symbols(grid) == OPEN).tolist()]
+    return [cell for cell in cells if cell not in walked_cells]
 
 
 def _walls(grid: Grid, walked_cells: Collection[Position]) -> Iterator[Grid]:
