@@ -56,25 +56,25 @@ def weights(words: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def speaking(weights: Path, words: Any, prompts: Sequence[Sequence[int]], folder: Path) -> Path:
-    """Change random weights so that they answer with a move: each token of an answer leads to the next, by its
-    embedding, and which move it is depends on what the blocks read of the prompt.
-    """
+    """Change random weights so that they answer with a move, which depends on what the blocks read of the prompt."""
     texts = [f'assistant<|channel|>final<|message|>{{"action": "{move.name}"}}<|return|>' for move in ACTIONS]
     answers = [words.encode(text, add_special_tokens=False) for text in texts]
     branch = next(at for at, tokens in enumerate(zip(*answers, strict=False)) if len(set(tokens)) > 1)
     model = AutoModelForCausalLM.from_pretrained(weights).eval()
     embedding, head = model.model.embed_tokens.weight, model.lm_head.weight
-    chain = dict.fromkeys(token for answer in answers for token in answer[:-1])
-    axes = dict(zip(chain, torch.eye(embedding.shape[1]), strict=False))
+    follows = sorted({pair for answer in answers for pair in pairwise(answer)})
+    axes = dict(zip({first for first, _ in follows}, torch.eye(embedding.shape[1]), strict=False))
     with torch.no_grad():
-        for token, axis in axes.items():
-            embedding[token] = 1000 * axis  # far more than the blocks add, which still see it at length 1
-        for first, second in {pair for answer in answers for pair in pairwise(answer)}:
-            head[second] = 10 * axes[first]
+        head[[second for _, second in follows]] = 0
+        for first, second in follows:
+            embedding[first] = 1000 * axes[first]  # far more than the blocks add, which still see it at length 1
+            head[second] += 10 * axes[first]
         asked = [[*prompt, *answers[0][1:branch]] for prompt in prompts]
         middle = torch.stack([model.model(torch.tensor([ids])).last_hidden_state[0, -1] for ids in asked]).mean(dim=0)
         axis = axes[answers[0][branch - 1]]
-        for answer, read in zip(answers, torch.randn(4, len(axis), generator=torch.manual_seed(0)), strict=True):
+        reads = torch.randn(4, len(axis), generator=torch.manual_seed(0))
+        reads[:, : len(axes)] = 0  # no other token of an answer leads to a move
+        for answer, read in zip(answers, reads, strict=True):
             head[answer[branch]] += 10 * (read - read @ middle / (axis @ middle) * axis)  # none is preferred overall
     model.save_pretrained(folder)
     words.save_pretrained(folder)
@@ -175,10 +175,10 @@ def test_the_day(server: Loopback, weights: Path, words: Any, tmp_path: Path) ->
     patched = ("--pairs", 2, "--sites", "grid,pre,action", "--layers", "7,15,23", "--set", "pairs.tries=8")
     call("patch", run, "--model", spoken, *patched)
     with Store(run) as store:
-        rows = Rows.concatenate(store.rows_of("patching")).select(pairs="counterfactual", patch="source")
-    follows = rows.select(measure="action follows the source", site="action", reading="free", component="residual")
-    assert follows.select(layer=23).value.all() and follows.select(layers="all").value.all(), "nothing is read after it"
-    assert len(follows.select(layer=23)) >= 2 and not follows.select(layer=7).value.all()
+        rows = store.rows().select(measure="action changed", pairs="counterfactual", patch="source")
+    last = rows.select(reading="free", component="residual", layer=23)
+    assert len(last.select(site="action")) >= 2 and last.select(site="action").value.all(), "nothing comes after it"
+    assert len(last.select(site="grid")) >= 2 and not last.select(site="grid").value.any(), "nothing reads it any more"
 
     table = tmp_path / "figure-4"
     call("reproduce", "telos figure 4", *options(server, weights), "--scale", "small", "--out", table)
