@@ -284,7 +284,10 @@ class Arrangement:
         """Return the states (digits) of all things as one number; the first digit counts least. `unpack` is the
         inverse.
         """
-        return sum(digit * weight for digit, weight in zip(parts, self.weights, strict=True))
+        number = 0
+        for digit, weight in zip(parts, self.weights, strict=True):
+            number += digit * weight
+        return number
 
     def unpack(self, number: int) -> Parts:
         """Return the states (digits) of all things that `pack` made into a number.
@@ -292,9 +295,13 @@ class Arrangement:
         Raises:
             ValueError: if the number is no combination of states of these things.
         """
-        if not 0 <= number < self.states:
+        digits, rest = [], number
+        for kind in self.kinds:
+            rest, digit = divmod(rest, kind.states)
+            digits.append(digit)
+        if rest:
             raise ValueError(f"the things of this grid have no state with the number {number}: check the stored flags")
-        return tuple(number // weight % kind.states for weight, kind in zip(self.weights, self.kinds, strict=True))
+        return tuple(digits)
 
     def solid_cells(self, parts: Parts) -> list[Cell]:
         """Return the cells (row, column) of the things (objects such as doors) that now block the way and the view.
