@@ -36,7 +36,7 @@ def stage_accuracy(*, stage: str) -> StepMeasure:
     """Create the measure of accuracy at one stage of an episode with key and door: the share of optimal turns in that
     stage.
 
-    It has one row per episode in a world with a door.
+    There is one row for each episode in a world with a door.
 
     Args:
         stage: "key" (before the key is picked up), "door" (with the key, while the door is locked) or "goal" (once the

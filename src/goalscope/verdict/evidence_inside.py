@@ -279,7 +279,7 @@ def _patched(data: ArmData, site: str) -> tuple[Rows, dict[str, Rows]] | str:
 
 
 def plan_followed(data: ArmData, threshold: float) -> Evidence:
-    """Decide whether the model's action follows its written reasoning when the moves in it are exchanged.
+    """Decide whether the model's action follows its written reasoning when its moves are those for another grid.
 
     The evidence is how often the action is then optimal in the other grid, minus the same after the strictest control:
     the model's own reasoning given back, or a paraphrase of it.

@@ -685,7 +685,7 @@ def planned(
     worlds: Mapping[str, Any] | None = None,
     choices: Choices | None = None,
 ) -> EvaluationRun:
-    """Declare an evaluation, or continue the one in a directory; nothing is written yet.
+    """Describe a new evaluation, or read the one that a directory holds. Nothing is written yet.
 
     Args:
         directory: the directory of the evaluation.

@@ -353,7 +353,7 @@ def check_weights(folder: Path, names: Iterable[str]) -> None:
 
     Args:
         folder: the model's folder.
-        names: names of its files; other kinds of files are not checked.
+        names: names of files in it. Files that are not safetensors are passed over.
 
     Raises:
         ValueError: a file is damaged or incomplete.

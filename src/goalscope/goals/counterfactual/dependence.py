@@ -422,7 +422,7 @@ def _measured(agent: str, thing: str, states: Sequence[Asked], confidence: float
 
 
 def share_of(change: Array, predictable: Array, moves: int, confidence: float, *, n: int) -> Estimate:
-    """Estimate rho, the change of an agent's moves as a share of their predictable part, with an interval over worlds.
+    """Estimate how much of an agent's predictable moves changes (rho), with an interval over worlds.
 
     Args:
         change: ``[G]`` change D in each world: half the squared distance of the distributions of moves before and after

@@ -250,7 +250,7 @@ def kept_probes(run: Path, site: Where, layer: int, model: str, side: int) -> tu
         site: token positions that the probe reads. Runs have probes at the sites "pre" and "post".
         layer: number of the decoder block.
         model: content id of the model.
-        side: number of rows and columns of the largest grid, which the probe must cover.
+        side: number of rows (and of columns) of the largest grid that the probe reads.
 
     Raises:
         FileNotFoundError: there is no such run.

@@ -277,7 +277,7 @@ def check_tokens(name: str, tokens: npt.NDArray[Any]) -> None:
 
 
 def label_grid(grid: Grid, frame: int = FRAME) -> npt.NDArray[np.int8]:
-    """Return the class of each cell of a grid that is padded to ``frame`` rows and columns, ``[frame, frame]`` int8.
+    """Return the class of each cell of a grid, ``[frame, frame]`` whole numbers (rows by columns, padded).
 
     Classes are indices in `CLASSES`. A key counts as an open cell, a locked door as a wall, and a goal beneath the
     agent as the agent.

@@ -288,7 +288,7 @@ def cooking_map(name: str, *, symbolic: bool = False) -> TaskMap:
     """Return one of the task maps with kitchens, whose tasks are the steps of a recipe.
 
     Args:
-        name: one of `COOKING` or `WIDE_COOKING`, such as "lentil-soup".
+        name: name of the map, one of those in `COOKING` and `WIDE_COOKING`, such as "lentil-soup".
         symbolic: whether to return the map with the same cells and graph whose names have no meaning
             (`symbolic_twin`).
 
